@@ -1,0 +1,202 @@
+"""What a recipe may say: one frozen dataclass a section, every key documented where it is defined.
+
+`vtgrl.core.recipe` fills these from YAML and `key=value`; the recipe reference in docs/ is made from them. A field made
+with `opt(..., kind=K)` holds a `Component` of that kind (written `name` or `{name: ..., key: ...}` in YAML).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vtgrl.core.registry import Component, opt
+
+Dtype = Literal["fp32", "bf16"]
+
+
+def section(cls: type[Any]) -> Any:
+    """A nested section whose keys all have defaults."""
+    return field(default_factory=cls)
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """Low-rank adapters (peft)."""
+
+    r: int = opt(0, "rank; 0 trains the full weights")
+    alpha: int = opt(16, "scale: the update is alpha / r * B A")
+    dropout: float = opt(0.0, "dropout on the adapter's input; 0 keeps rollout and trainer equal")
+    targets: tuple[str, ...] = opt(
+        ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), "names of the linear layers in the text model"
+    )
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The policy."""
+
+    path: str = opt("", "Hugging Face folder (or hub name) of the start model")
+    dtype: Dtype = opt("bf16", "compute and storage type of the weights; fp32 on a CPU")
+    freeze: tuple[str, ...] = opt(
+        ("vision",), "parts that do not train: any of vision (tower), merger, embed, lm_head, text, or a parameter-name pattern"
+    )
+    gradient_checkpointing: bool = opt(False, "recompute activations in the backward pass: less memory, about 1.3x the time")
+    lora: LoraConfig = section(LoraConfig)
+
+
+@dataclass(frozen=True)
+class VideoConfig:
+    """Which frames the model sees, and how large (the rules of qwen-vl-utils). Pixel numbers are before the merge."""
+
+    backend: Literal["decord", "pyav"] = opt("decord", "decoder; both give the same frames")
+    fps: float = opt(2.0, "frames a second that are sampled")
+    min_frames: int = opt(4, "at least this many frames (an even number)")
+    max_frames: int = opt(768, "at most this many frames (an even number); longer clips are sampled more sparsely")
+    min_pixels: int = opt(0, "a frame has at least this many pixels; 0: 4 merged patches of the model (16 for Time-R1)")
+    max_pixels: int = opt(0, "a frame has at most this many pixels; 0: 768 merged patches of the model")
+    total_pixels: int = opt(0, "budget for all frames of a clip together; 0: 3584 merged patches of the model")
+    timeout_s: float = opt(60.0, "a decode that takes longer is killed and reported with the file's name")
+    workers: int = opt(0, "processes that decode ahead; 0: one killable worker")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Training and validation rows."""
+
+    source: Component = opt("jsonl", "reader of `path`", kind="source")
+    path: str = opt("", "annotation file of the training rows")
+    videos: str = opt("", "folder that relative video paths start from; empty: the folder of `path`")
+    val_path: str = opt("", "annotation file for in-loop validation, same source; empty: no validation")
+    val_videos: str = opt("", "folder of the validation videos; empty: as `videos`")
+    limit: int = opt(0, "use only the first rows; 0: all")
+    prompt: Component = opt("time_r1", "prompt template", kind="prompt")
+    max_prompt_tokens: int = opt(8192, "a longer prompt is reported and left out, never cut")
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How answers are drawn."""
+
+    temperature: float = opt(1.0, "0 is greedy; the trainer scores at the same temperature")
+    top_p: float = opt(1.0, "nucleus; 1: off")
+    top_k: int = opt(-1, "-1: off")
+    max_tokens: int = opt(1024, "longest answer")
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """Who samples, how many answers a prompt, and how."""
+
+    engine: Component = opt("vllm_colocate", "sampling engine", kind="engine")
+    n: int = opt(8, "answers a prompt (G)")
+    sampling: SamplingConfig = section(SamplingConfig)
+
+
+@dataclass(frozen=True)
+class KlConfig:
+    """Distance to the frozen start model. See vtgrl/algo/kl.py."""
+
+    coef: float = opt(0.0, "0: no reference pass at all")
+    kind: Literal["k1", "k2", "k3"] = opt("k3", "estimator of KL(policy || reference)")
+    where: Literal["loss", "reward"] = opt("loss", "add to the loss, or subtract from every token's reward")
+
+
+@dataclass(frozen=True)
+class AlgoConfig:
+    """The objective."""
+
+    advantage: Component = opt("grpo", "reward -> advantage", kind="advantage")
+    loss: Component = opt("ppo_clip", "policy loss", kind="loss")
+    kl: KlConfig = section(KlConfig)
+    aggregate: Literal["token_mean", "seq_mean", "constant"] = opt(
+        "token_mean",
+        "token_mean: sum over tokens / all trained tokens of the optimizer step; seq_mean: mean of row means; "
+        "constant: sum / (rows x max_tokens), as in Dr. GRPO",
+    )
+    entropy_coef: float = opt(0.0, "bonus for entropy")
+    mask_truncated: bool = opt(False, "answers cut by max_tokens give no gradient (they still count in their group)")
+    updates: int = opt(1, "optimizer steps a batch of rollouts (the batch is split by prompts)")
+    epochs: int = opt(1, "passes over a batch of rollouts")
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW and its schedule."""
+
+    lr: float = opt(1e-6, "peak learning rate")
+    weight_decay: float = opt(0.01, "decoupled")
+    beta1: float = opt(0.9, "first moment")
+    beta2: float = opt(0.999, "second moment")
+    eps: float = opt(1e-8, "denominator")
+    grad_clip: float = opt(1.0, "largest global gradient norm; 0: off")
+    schedule: Literal["constant", "linear", "cosine"] = opt("constant", "after the warm-up")
+    warmup_steps: int = opt(0, "linear warm-up")
+
+
+@dataclass(frozen=True)
+class ZeroConfig:
+    """DeepSpeed."""
+
+    stage: Literal[0, 1, 2, 3] = opt(3, "ZeRO stage")
+    offload_optimizer: bool = opt(False, "moments in CPU memory")
+    offload_params: bool = opt(False, "weights in CPU memory (stage 3)")
+    persistence_threshold: int = opt(100_000, "parameters smaller than this are never sharded (stage 3)")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Length, batch, seeds, checkpoints."""
+
+    steps: int = opt(0, "optimizer-batch steps; 0: as many as `epochs` give")
+    epochs: int = opt(1, "passes over the data, when `steps` is 0")
+    batch: int = opt(16, "prompts (GRPO) or rows (SFT) a step, over all ranks")
+    tokens_per_micro_batch: int = opt(16384, "packed tokens a forward pass holds at most (one group always fits)")
+    seed: int = opt(0, "weights of new parts, sampling")
+    data_seed: int = opt(0, "order of the data, and nothing else")
+    save_every: int = opt(50, "steps between checkpoints; 0: only at the end")
+    keep_last: int = opt(2, "checkpoints kept, beside the best one")
+    val_every: int = opt(0, "steps between validations; 0: none")
+    val_limit: int = opt(0, "validation rows; 0: all")
+    best_metric: str = opt("val/miou", "the checkpoint with the highest value is kept; needs validation")
+    max_skipped: int = opt(10, "steps in a row with a NaN loss before the run stops")
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """Where numbers go. metrics.jsonl is always written."""
+
+    monitors: tuple[Component, ...] = opt(("console",), "console, wandb, tensorboard", kind="monitor")
+    project: str = opt("vtgrl", "wandb project")
+    name: str = opt("", "run name; empty: the folder's name")
+    samples: int = opt(4, "groups a step written to samples.jsonl")
+
+
+@dataclass(frozen=True)
+class SftRecipe:
+    """vtgrl train sft"""
+
+    model: ModelConfig = section(ModelConfig)
+    video: VideoConfig = section(VideoConfig)
+    data: DataConfig = section(DataConfig)
+    optim: OptimConfig = section(OptimConfig)
+    zero: ZeroConfig = section(ZeroConfig)
+    train: TrainConfig = section(TrainConfig)
+    log: LogConfig = section(LogConfig)
+    validation: SamplingConfig = section(SamplingConfig)
+
+
+@dataclass(frozen=True)
+class GrpoRecipe:
+    """vtgrl train grpo"""
+
+    model: ModelConfig = section(ModelConfig)
+    video: VideoConfig = section(VideoConfig)
+    data: DataConfig = section(DataConfig)
+    rollout: RolloutConfig = section(RolloutConfig)
+    reward: tuple[Component, ...] = opt(("format", "iou"), "summed, each times its `weight`", kind="reward")
+    algo: AlgoConfig = section(AlgoConfig)
+    optim: OptimConfig = section(OptimConfig)
+    zero: ZeroConfig = section(ZeroConfig)
+    train: TrainConfig = section(TrainConfig)
+    log: LogConfig = section(LogConfig)
+    validation: SamplingConfig = section(SamplingConfig)

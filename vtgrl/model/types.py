@@ -1,0 +1,78 @@
+"""Records between processor, policy and rollout. Shape legend: P prompt tokens, R answer tokens, T packed tokens,
+N answers, V vision tokens after the merge, D hidden size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from vtgrl.core.types import Sample
+
+
+@dataclass(frozen=True, eq=False)
+class Medium:
+    """One clip as the vision tower and the engines take it.
+
+    pixel_values: [t*h*w patches, channels x temporal x patch^2] float32 from the Hugging Face processor.
+    grid_thw: patches before the merge. `seconds_per_grid`: seconds between temporal slices, a float (never cut to int).
+    `metadata` goes to the HF processor and to vLLM: fps, duration, total_num_frames, frames_indices, video_backend.
+    """
+
+    id: str
+    frames_THWC: np.ndarray
+    metadata: dict[str, Any]
+    pixel_values: torch.Tensor
+    grid_thw: tuple[int, int, int]
+    seconds_per_grid: float
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """A sample as ids, ready for trainer and engine.
+
+    `text` holds ONE placeholder per medium (what vLLM gets, together with the frames). `input_ids` are the expanded ids
+    that the trainer feeds and that the engine must report back, exactly. `vision_index` are the positions in `input_ids`
+    of the V vision tokens, in tower order: media are placed by position, never by searching ids.
+    `positions_3P`: int64 [3, P] M-RoPE positions, owned by the family (for a text model three equal rows); an answer
+    continues at `next_position`, next_position + 1, ... on all three axes.
+    """
+
+    sample: Sample
+    text: str
+    input_ids: tuple[int, ...]
+    media: tuple[Medium, ...]
+    vision_index: torch.Tensor
+    positions_3P: torch.Tensor
+    next_position: int
+    duration: float
+
+
+@dataclass(frozen=True, eq=False)
+class PackedGroup:
+    """One prompt and the answers that share it. SFT: one answer. An answer has at least one token."""
+
+    prompt: Prompt
+    answers: tuple[tuple[int, ...], ...]
+
+    @property
+    def tokens(self) -> int:
+        """Packed length: the prompt once and every answer."""
+        return len(self.prompt.input_ids) + sum(map(len, self.answers))
+
+
+PackedRow = tuple[PackedGroup, ...]
+"""Groups that share one forward pass and do not see each other."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyOutput:
+    """Values per answer token, all answers of the row one after the other (R = total): fp32.
+
+    logp_R[t] = log p(answer token t | prompt, earlier answer tokens), after dividing the logits by the temperature.
+    """
+
+    logp_R: torch.Tensor
+    entropy_R: torch.Tensor | None = None
