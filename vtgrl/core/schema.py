@@ -14,8 +14,8 @@ from vtgrl.core.registry import Component, opt
 Dtype = Literal["fp32", "bf16"]
 
 
-def section(cls: type[Any]) -> Any:
-    """A nested section whose keys all have defaults."""
+def section(cls: Any) -> Any:
+    """A nested section whose keys all have defaults; `cls` is the class, or a function that makes one."""
     return field(default_factory=cls)
 
 
@@ -81,6 +81,11 @@ class SamplingConfig:
     top_p: float = opt(1.0, "nucleus; 1: off")
     top_k: int = opt(-1, "-1: off")
     max_tokens: int = opt(1024, "longest answer")
+
+
+def greedy() -> SamplingConfig:
+    """Validation is greedy unless the recipe says otherwise."""
+    return SamplingConfig(temperature=0.0)
 
 
 @dataclass(frozen=True)
@@ -182,7 +187,7 @@ class SftRecipe:
     zero: ZeroConfig = section(ZeroConfig)
     train: TrainConfig = section(TrainConfig)
     log: LogConfig = section(LogConfig)
-    validation: SamplingConfig = section(SamplingConfig)
+    validation: SamplingConfig = section(greedy)
 
 
 @dataclass(frozen=True)
@@ -199,4 +204,4 @@ class GrpoRecipe:
     zero: ZeroConfig = section(ZeroConfig)
     train: TrainConfig = section(TrainConfig)
     log: LogConfig = section(LogConfig)
-    validation: SamplingConfig = section(SamplingConfig)
+    validation: SamplingConfig = section(greedy)

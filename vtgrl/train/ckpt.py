@@ -1,0 +1,152 @@
+"""Checkpoints: written to a temporary folder and renamed, so that a `step_N` folder is always whole.
+
+    ckpt/step_000050/ds/...            DeepSpeed shards of every rank (weights, moments)
+    ckpt/step_000050/rng_rank_0.pt     random states
+    ckpt/step_000050/state.json        step, world size, best metric
+    ckpt/step_000050/hf/               config, tokenizer, processor, so that `vtgrl merge` needs nothing else
+    ckpt/best.json                     which one is best
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vtgrl.core.errors import ConfigError, RunError
+from vtgrl.core.jsonl import atomic_write
+from vtgrl.train.engine_ds import DsEngine
+from vtgrl.train.world import World
+
+TAG = "ds"
+_NAME = re.compile(r"step_(\d{6,})")
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """What a run must know to go on. `step`: optimizer-batch steps done. `skipped`: steps without an update so far."""
+
+    step: int
+    world_size: int
+    skipped: int = 0
+    best: float | None = None
+    best_step: int | None = None
+
+
+class Checkpoints:
+    """The `ckpt` folder of one run."""
+
+    def __init__(self, folder: Path, *, keep_last: int, world: World) -> None:
+        self.folder = folder
+        self.keep_last = keep_last
+        self.world = world
+
+    def save(self, engine: DsEngine, state: TrainState, *, model_files: Any) -> Path:
+        """Write a checkpoint (collective). `model_files(folder)` writes config, tokenizer and processor.
+
+        Raises:
+            RunError: the disk is full or not writable; the last whole checkpoint is untouched.
+        """
+        final = self.folder / f"step_{state.step:06d}"
+        tmp = self.folder / f".tmp_{final.name}"
+        self._collective(lambda: self._prepare(tmp) if self.world.main else None)
+        self._collective(lambda: self._write(engine, state, tmp, model_files))
+        self._collective(lambda: self._publish(tmp, final, state) if self.world.main else None)
+        return final
+
+    def _collective(self, work: Any) -> None:
+        """Run `work` on all ranks; if it fails on one, all raise, so that none waits for ever."""
+        problem = None
+        try:
+            work()
+        except (OSError, RuntimeError) as error:  # torch.save wraps a full disk in RuntimeError
+            problem = f"{type(error).__name__}: {error}".splitlines()[0]
+        problems = [p for p in self.world.gather(problem) if p]
+        if problems:
+            raise RunError(f"cannot save a checkpoint in {self.folder} ({problems[0]}); free space and use --resume auto")
+
+    @staticmethod
+    def _prepare(tmp: Path) -> None:
+        shutil.rmtree(tmp, ignore_errors=True)
+        tmp.mkdir(parents=True)
+
+    def _write(self, engine: DsEngine, state: TrainState, tmp: Path, model_files: Any) -> None:
+        engine.save(tmp, tag=TAG)
+        torch.save(_rng_state(), tmp / f"rng_rank_{self.world.rank}.pt")
+        if self.world.main:
+            atomic_write(tmp / "state.json", json.dumps(asdict(state), indent=1))
+            model_files(tmp / "hf")
+
+    def _publish(self, tmp: Path, final: Path, state: TrainState) -> None:
+        shutil.rmtree(final, ignore_errors=True)
+        tmp.rename(final)
+        if state.best_step == state.step:
+            atomic_write(self.folder / "best.json", json.dumps({"checkpoint": final.name, "value": state.best}))
+        self._prune(state)
+
+    def _prune(self, state: TrainState) -> None:
+        kept = set(self.whole()[-self.keep_last :]) if self.keep_last else set()
+        for path in self.whole():
+            if path not in kept and step_of(path) not in (state.best_step, state.step):
+                shutil.rmtree(path)
+
+    def whole(self) -> list[Path]:
+        """Complete checkpoints, oldest first."""
+        return sorted((p for p in self.folder.glob("step_*") if _NAME.fullmatch(p.name)), key=step_of)
+
+    def find(self, resume: str) -> Path | None:
+        """The checkpoint that `--resume auto` (newest, None when there is none) or `--resume PATH` means.
+
+        Raises:
+            ConfigError: the path is no checkpoint.
+        """
+        if resume == "auto":
+            found = self.whole()
+            return found[-1] if found else None
+        path = Path(resume)
+        if not (path / "state.json").is_file():
+            raise ConfigError(f"--resume {resume}: no state.json in there; give a folder such as RUN/ckpt/step_000050, or auto")
+        return path
+
+    def load(self, engine: DsEngine, path: Path) -> TrainState:
+        """Restore weights, moments and random states (collective).
+
+        Raises:
+            ConfigError: the checkpoint was written by another number of ranks.
+        """
+        state = TrainState(**json.loads((path / "state.json").read_text()))
+        if state.world_size != self.world.size:
+            raise ConfigError(f"{path} was written by {state.world_size} ranks and this run has {self.world.size}; start as many")
+        engine.load(path, tag=TAG)
+        _set_rng_state(torch.load(path / f"rng_rank_{self.world.rank}.pt", weights_only=False))
+        return state
+
+
+def step_of(path: Path) -> int:
+    """Step number of a checkpoint folder."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise ConfigError(f"{path} is not a checkpoint folder (step_N)")
+    return int(match.group(1))
+
+
+def _rng_state() -> dict[str, Any]:
+    state = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _set_rng_state(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"])
