@@ -51,6 +51,30 @@ class NoConfig:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """Range of a numeric key; None: open."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def __str__(self) -> str:
+        """`>= 0 and <= 1`; empty without bounds."""
+        signs = ((">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt))
+        return " and ".join(f"{sign} {limit:g}" for sign, limit in signs if limit is not None)
+
+    def hold(self, value: float) -> bool:
+        """True when `value` lies inside."""
+        return (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        )
+
+
+@dataclass(frozen=True)
 class Entry:
     """One registered component. `needs` names the extra passes that it wants ("ref_logp", "entropy", ...)."""
 
@@ -88,9 +112,22 @@ _entries: dict[tuple[str, str], Entry] = {}
 _scanned: set[str] = set()
 
 
-def opt(default: Any = MISSING, help: str = "", *, kind: str | None = None) -> Any:
-    """A documented dataclass field. `kind` marks a field that holds a component (or a tuple of them) of that kind."""
-    metadata = {"help": help, "kind": kind}
+def opt(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    kind: str | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+) -> Any:
+    """A documented dataclass field.
+
+    `kind` marks a field that holds a component (or a tuple of them) of that kind. `ge`, `gt`, `le`, `lt` bound a number;
+    a recipe with a value outside is refused.
+    """
+    metadata = {"help": help, "kind": kind, "bounds": Bounds(ge=ge, gt=gt, le=le, lt=lt)}
     if isinstance(default, (list, dict, set)):
         raise TypeError("defaults of frozen configs are immutable: use a tuple")
     if default is MISSING:
@@ -98,9 +135,7 @@ def opt(default: Any = MISSING, help: str = "", *, kind: str | None = None) -> A
     return field(default=default, metadata=metadata)
 
 
-def register(
-    kind: str, name: str, *, config: type[Any] = NoConfig, paper: str = "", needs: tuple[str, ...] = ()
-) -> Callable[[T], T]:
+def register(kind: str, name: str, *, config: type[Any] = NoConfig, paper: str = "", needs: tuple[str, ...] = ()) -> Callable[[T], T]:
     """Decorator: make a function or class available under `name`. A second one of the same name is an error."""
 
     def add(fn: T) -> T:

@@ -23,9 +23,9 @@ def section(cls: Any) -> Any:
 class LoraConfig:
     """Low-rank adapters (peft)."""
 
-    r: int = opt(0, "rank; 0 trains the full weights")
-    alpha: int = opt(16, "scale: the update is alpha / r * B A")
-    dropout: float = opt(0.0, "dropout on the adapter's input; 0 keeps rollout and trainer equal")
+    r: int = opt(0, "rank; 0 trains the full weights", ge=0)
+    alpha: int = opt(16, "scale: the update is alpha / r * B A", gt=0)
+    dropout: float = opt(0.0, "dropout on the adapter's input; 0 keeps rollout and trainer equal", ge=0, lt=1)
     targets: tuple[str, ...] = opt(
         ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"), "names of the linear layers in the text model"
     )
@@ -49,14 +49,14 @@ class VideoConfig:
     """Which frames the model sees, and how large (the rules of qwen-vl-utils). Pixel numbers are before the merge."""
 
     backend: Literal["decord", "pyav"] = opt("decord", "decoder; both give the same frames")
-    fps: float = opt(2.0, "frames a second that are sampled")
-    min_frames: int = opt(4, "at least this many frames (an even number)")
-    max_frames: int = opt(768, "at most this many frames (an even number); longer clips are sampled more sparsely")
-    min_pixels: int = opt(0, "a frame has at least this many pixels; 0: 4 merged patches of the model (16 for Time-R1)")
-    max_pixels: int = opt(0, "a frame has at most this many pixels; 0: 768 merged patches of the model")
-    total_pixels: int = opt(0, "budget for all frames of a clip together; 0: 3584 merged patches of the model")
-    timeout_s: float = opt(60.0, "a decode that takes longer is killed and reported with the file's name")
-    workers: int = opt(0, "processes that decode ahead; 0: one killable worker")
+    fps: float = opt(2.0, "frames a second that are sampled", gt=0)
+    min_frames: int = opt(4, "at least this many frames (an even number)", ge=2)
+    max_frames: int = opt(768, "at most this many frames (an even number); longer clips are sampled more sparsely", ge=2)
+    min_pixels: int = opt(0, "a frame has at least this many pixels; 0: 4 merged patches of the model (16 for Time-R1)", ge=0)
+    max_pixels: int = opt(0, "a frame has at most this many pixels; 0: 768 merged patches of the model", ge=0)
+    total_pixels: int = opt(0, "budget for all frames of a clip together; 0: 3584 merged patches of the model", ge=0)
+    timeout_s: float = opt(60.0, "a decode that takes longer is killed and reported with the file's name", gt=0)
+    workers: int = opt(0, "processes that decode ahead; 0: one killable worker", ge=0)
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class DataConfig:
     videos: str = opt("", "folder that relative video paths start from; empty: the folder of `path`")
     val_path: str = opt("", "annotation file for in-loop validation, same source; empty: no validation")
     val_videos: str = opt("", "folder of the validation videos; empty: as `videos`")
-    limit: int = opt(0, "use only the first rows; 0: all")
+    limit: int = opt(0, "use only the first rows; 0: all", ge=0)
     prompt: Component = opt("time_r1", "prompt template", kind="prompt")
-    max_prompt_tokens: int = opt(8192, "a longer prompt is reported and left out, never cut")
+    max_prompt_tokens: int = opt(8192, "a longer prompt is reported and left out, never cut", ge=1)
 
 
 @dataclass(frozen=True)
 class SamplingConfig:
     """How answers are drawn."""
 
-    temperature: float = opt(1.0, "0 is greedy; the trainer scores at the same temperature")
-    top_p: float = opt(1.0, "nucleus; 1: off")
-    top_k: int = opt(-1, "-1: off")
-    max_tokens: int = opt(1024, "longest answer")
+    temperature: float = opt(1.0, "0 is greedy; the trainer scores at the same temperature", ge=0)
+    top_p: float = opt(1.0, "nucleus; 1: off", gt=0, le=1)
+    top_k: int = opt(-1, "-1: off", ge=-1)
+    max_tokens: int = opt(1024, "longest answer", ge=1)
 
 
 def greedy() -> SamplingConfig:
@@ -93,7 +93,7 @@ class RolloutConfig:
     """Who samples, how many answers a prompt, and how."""
 
     engine: Component = opt("vllm_colocate", "sampling engine", kind="engine")
-    n: int = opt(8, "answers a prompt (G)")
+    n: int = opt(8, "answers a prompt (G)", ge=1)
     sampling: SamplingConfig = section(SamplingConfig)
 
 
@@ -101,7 +101,7 @@ class RolloutConfig:
 class KlConfig:
     """Distance to the frozen start model. See vtgrl/algo/kl.py."""
 
-    coef: float = opt(0.0, "0: no reference pass at all")
+    coef: float = opt(0.0, "0: no reference pass at all", ge=0)
     kind: Literal["k1", "k2", "k3"] = opt("k3", "estimator of KL(policy || reference)")
     where: Literal["loss", "reward"] = opt("loss", "add to the loss, or subtract from every token's reward")
 
@@ -120,22 +120,22 @@ class AlgoConfig:
     )
     entropy_coef: float = opt(0.0, "bonus for entropy")
     mask_truncated: bool = opt(False, "answers cut by max_tokens give no gradient (they still count in their group)")
-    updates: int = opt(1, "optimizer steps a batch of rollouts (the batch is split by prompts)")
-    epochs: int = opt(1, "passes over a batch of rollouts")
+    updates: int = opt(1, "optimizer steps a batch of rollouts (the batch is split by prompts)", ge=1)
+    epochs: int = opt(1, "passes over a batch of rollouts", ge=1)
 
 
 @dataclass(frozen=True)
 class OptimConfig:
     """AdamW and its schedule."""
 
-    lr: float = opt(1e-6, "peak learning rate")
-    weight_decay: float = opt(0.01, "decoupled")
-    beta1: float = opt(0.9, "first moment")
-    beta2: float = opt(0.999, "second moment")
-    eps: float = opt(1e-8, "denominator")
-    grad_clip: float = opt(1.0, "largest global gradient norm; 0: off")
+    lr: float = opt(1e-6, "peak learning rate", gt=0)
+    weight_decay: float = opt(0.01, "decoupled", ge=0)
+    beta1: float = opt(0.9, "first moment", ge=0, lt=1)
+    beta2: float = opt(0.999, "second moment", ge=0, lt=1)
+    eps: float = opt(1e-8, "denominator", gt=0)
+    grad_clip: float = opt(1.0, "largest global gradient norm; 0: off", ge=0)
     schedule: Literal["constant", "linear", "cosine"] = opt("constant", "after the warm-up")
-    warmup_steps: int = opt(0, "linear warm-up")
+    warmup_steps: int = opt(0, "linear warm-up", ge=0)
 
 
 @dataclass(frozen=True)
@@ -145,25 +145,25 @@ class ZeroConfig:
     stage: Literal[0, 1, 2, 3] = opt(3, "ZeRO stage")
     offload_optimizer: bool = opt(False, "moments in CPU memory")
     offload_params: bool = opt(False, "weights in CPU memory (stage 3)")
-    persistence_threshold: int = opt(100_000, "parameters smaller than this are never sharded (stage 3)")
+    persistence_threshold: int = opt(100_000, "parameters smaller than this are never sharded (stage 3)", ge=0)
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """Length, batch, seeds, checkpoints."""
 
-    steps: int = opt(0, "optimizer-batch steps; 0: as many as `epochs` give")
-    epochs: int = opt(1, "passes over the data, when `steps` is 0")
-    batch: int = opt(16, "prompts (GRPO) or rows (SFT) a step, over all ranks")
-    tokens_per_micro_batch: int = opt(16384, "packed tokens a forward pass holds at most (one group always fits)")
+    steps: int = opt(0, "optimizer-batch steps; 0: as many as `epochs` give", ge=0)
+    epochs: int = opt(1, "passes over the data, when `steps` is 0", ge=1)
+    batch: int = opt(16, "prompts (GRPO) or rows (SFT) a step, over all ranks", ge=1)
+    tokens_per_micro_batch: int = opt(16384, "packed tokens a forward pass holds at most (one group always fits)", ge=1)
     seed: int = opt(0, "weights of new parts, sampling")
     data_seed: int = opt(0, "order of the data, and nothing else")
-    save_every: int = opt(50, "steps between checkpoints; 0: only at the end")
-    keep_last: int = opt(2, "checkpoints kept, beside the best one")
-    val_every: int = opt(0, "steps between validations; 0: none")
-    val_limit: int = opt(0, "validation rows; 0: all")
+    save_every: int = opt(50, "steps between checkpoints; 0: only at the end", ge=0)
+    keep_last: int = opt(2, "checkpoints kept, beside the best one", ge=0)
+    val_every: int = opt(0, "steps between validations; 0: none", ge=0)
+    val_limit: int = opt(0, "validation rows; 0: all", ge=0)
     best_metric: str = opt("val/miou", "the checkpoint with the highest value is kept; needs validation")
-    max_skipped: int = opt(10, "steps in a row with a NaN loss before the run stops")
+    max_skipped: int = opt(10, "steps in a row with a NaN loss before the run stops", ge=1)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class LogConfig:
     monitors: tuple[Component, ...] = opt(("console",), "console, wandb, tensorboard", kind="monitor")
     project: str = opt("vtgrl", "wandb project")
     name: str = opt("", "run name; empty: the folder's name")
-    samples: int = opt(4, "groups a step written to samples.jsonl")
+    samples: int = opt(4, "groups a step written to samples.jsonl", ge=0)
 
 
 @dataclass(frozen=True)
