@@ -19,12 +19,14 @@ class VideoRef:
 
     `start`/`end` cut the file (None: from its beginning / to its end), in seconds of the file. `duration` is the
     length in seconds of the cut clip when the annotation states it, else None until the file has been opened.
+    `maybe_cut`: the file may already be the cut clip; whoever opens it compares its real length with `duration`.
     """
 
     path: str
     start: float | None = None
     end: float | None = None
     duration: float | None = None
+    maybe_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
