@@ -1,0 +1,44 @@
+"""Open an annotation file through its source: the one entry for training, evaluation and `vtgrl data`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from vtgrl.core.errors import ConfigError
+from vtgrl.core.log import logger
+from vtgrl.core.registry import Component
+from vtgrl.data.samples import LoadReport
+
+SHOWN_REJECTED = 5
+"""Rejected rows that are written out in the log; the report holds all."""
+
+
+def load_samples(source: Component, *, path: Path | str, videos: Path | str = "", limit: int = 0) -> LoadReport:
+    """Read `path` with `source` and log what could not be used or was changed.
+
+    Args:
+        source: component of kind "source".
+        videos: folder that relative video paths start from; empty: the folder of `path`.
+        limit: keep only the first so many samples; 0: all.
+
+    Raises:
+        ConfigError: `path` is empty.
+        DataError: the file cannot be read, or holds no usable row.
+    """
+    if not str(path):
+        raise ConfigError("data.path is empty: name the annotation file (data.path=FILE)")
+    path = Path(path)
+    report: LoadReport = source(path, videos=Path(videos) if str(videos) else path.parent)
+    _log(path, report)
+    return replace(report, samples=report.samples[:limit]) if limit else report
+
+
+def _log(path: Path, report: LoadReport) -> None:
+    logger.info("%s: %d samples, %d rows rejected", path, len(report.samples), len(report.rejected))
+    for where, reason in report.rejected[:SHOWN_REJECTED]:
+        logger.warning("row left out: %s: %s", where, reason)
+    if len(report.rejected) > SHOWN_REJECTED:
+        logger.warning("%s: %d more rows left out", path, len(report.rejected) - SHOWN_REJECTED)
+    for note in report.notes:
+        logger.warning("%s: %s", path, note)
