@@ -20,6 +20,8 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field
 from importlib.metadata import entry_points
@@ -194,10 +196,12 @@ def _from_file(kind: str, name: str) -> Entry:
     path, _, attr = name.rpartition(":")
     if not Path(path).is_file():
         raise ConfigError(f"{kind} {name!r}: no file {path}")
-    spec = importlib.util.spec_from_file_location(f"vtgrl_user_{Path(path).stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("vtgrl_user_" + re.sub(r"\W", "_", str(Path(path).resolve())), path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))  # dataclasses look their module up there
+    if not hasattr(module, attr):
+        spec.loader.exec_module(module)
     fn = getattr(module, attr, None)
     if not callable(fn):
         raise ConfigError(f"{kind} {name!r}: {path} defines no function {attr}")

@@ -128,7 +128,7 @@ class AlgoConfig:
 class OptimConfig:
     """AdamW and its schedule."""
 
-    lr: float = opt(1e-6, "peak learning rate", gt=0)
+    lr: float = opt(1e-6, "peak learning rate", ge=0)
     weight_decay: float = opt(0.01, "decoupled", ge=0)
     beta1: float = opt(0.9, "first moment", ge=0, lt=1)
     beta2: float = opt(0.999, "second moment", ge=0, lt=1)

@@ -1,0 +1,71 @@
+"""What the range of one key cannot say: keys that have to agree with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vtgrl.core.schema import DataConfig, GrpoRecipe, SamplingConfig, SftRecipe, TrainConfig, VideoConfig, ZeroConfig
+
+GROUP_BASELINES = ("dr_grpo", "grpo", "rloo")
+"""Advantages that compare an answer with the others of its group."""
+
+Problem = tuple[str, str]
+"""(dotted key, what is wrong and the fix)."""
+
+
+def problems(recipe: object) -> list[Problem]:
+    """Contradictions in a recipe; empty when there are none."""
+    found: list[Problem] = []
+    if isinstance(recipe, SftRecipe | GrpoRecipe):
+        found += [*_video(recipe.video), *_zero(recipe.zero), *_validation(recipe.train, recipe.data)]
+        found += _sampling("validation", recipe.validation)
+    if isinstance(recipe, GrpoRecipe):
+        found += [*_sampling("rollout.sampling", recipe.rollout.sampling), *_group(recipe), *_updates(recipe)]
+    return found
+
+
+def missing(recipe: SftRecipe | GrpoRecipe) -> list[Problem]:
+    """Keys without a useful default that a run needs."""
+    wanted = {"model.path": recipe.model.path, "data.path": recipe.data.path}
+    return [(key, f"is empty; add {key}=...") for key, value in wanted.items() if not value]
+
+
+def _video(video: VideoConfig) -> Iterator[Problem]:
+    for key, value in (("min_frames", video.min_frames), ("max_frames", video.max_frames)):
+        if value % 2:
+            yield f"video.{key}", f"{value} is odd; two frames make one temporal patch, use an even number"
+    if video.min_frames > video.max_frames:
+        yield "video.min_frames", f"{video.min_frames} is above max_frames = {video.max_frames}"
+    if video.max_pixels and video.min_pixels > video.max_pixels:
+        yield "video.min_pixels", f"{video.min_pixels} is above max_pixels = {video.max_pixels}"
+
+
+def _zero(zero: ZeroConfig) -> Iterator[Problem]:
+    if zero.offload_params and zero.stage != 3:
+        yield "zero.offload_params", f"needs zero.stage=3, and it is {zero.stage}"
+    if zero.offload_optimizer and zero.stage == 0:
+        yield "zero.offload_optimizer", "needs zero.stage=1, 2 or 3, and it is 0"
+
+
+def _validation(train: TrainConfig, data: DataConfig) -> Iterator[Problem]:
+    if train.val_every and not data.val_path:
+        yield "train.val_every", "needs validation rows; add data.val_path=... or set it to 0"
+
+
+def _sampling(path: str, sampling: SamplingConfig) -> Iterator[Problem]:
+    if sampling.top_k == 0:
+        yield f"{path}.top_k", "0 allows no token; use -1 for off"
+
+
+def _group(recipe: GrpoRecipe) -> Iterator[Problem]:
+    n, name = recipe.rollout.n, recipe.algo.advantage.name
+    if n == 1 and name in GROUP_BASELINES:
+        yield "rollout.n", f"advantage {name!r} compares the answers of a group, and a group of 1 teaches nothing; use rollout.n=2 or more"
+    if n > 1 and recipe.rollout.sampling.temperature == 0:
+        yield "rollout.sampling.temperature", f"0 is greedy: all {n} answers of a group would be the same; use 1.0"
+
+
+def _updates(recipe: GrpoRecipe) -> Iterator[Problem]:
+    batch, updates = recipe.train.batch, recipe.algo.updates
+    if batch % updates:
+        yield "algo.updates", f"train.batch = {batch} cannot be split into {updates} equal optimizer steps"
