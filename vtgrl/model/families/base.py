@@ -45,8 +45,15 @@ class Family(Protocol):
     def dummy_vision(self, config: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The smallest (pixel_values, grid_thw): ranks without media run it times zero, so that ZeRO-3 does not hang."""
 
-    def text_forward(self, model: nn.Module, embeds_1TD: torch.Tensor, positions_31T: torch.Tensor,
-                     vision: VisionOutput | None, vision_index: torch.Tensor | None, **kwargs: Any) -> torch.Tensor:
+    def text_forward(
+        self,
+        model: nn.Module,
+        embeds_1TD: torch.Tensor,
+        positions_31T: torch.Tensor,
+        vision: VisionOutput | None,
+        vision_index: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
         """Language model on embeddings (vision already scattered in) -> last hidden state [1, T, D] after the final norm."""
 
     def embed(self, model: nn.Module) -> nn.Module:
