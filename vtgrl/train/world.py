@@ -89,7 +89,7 @@ def join_world() -> World:
     """
     for key, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}.items():
         os.environ.setdefault(key, value)
-    os.environ.setdefault("MASTER_PORT", _free_port())
+    os.environ.setdefault("MASTER_PORT", free_port())
     cuda = torch.cuda.is_available()
     if not cuda:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -102,7 +102,8 @@ def join_world() -> World:
     return World(dist.get_rank(), dist.get_world_size(), device)
 
 
-def _free_port() -> str:
+def free_port() -> str:
+    """A TCP port that nothing listens on, as text."""
     import socket
 
     with socket.socket() as sock:

@@ -1,0 +1,153 @@
+"""The one step loop: draw rows, let the objective step, log, validate, save, stop when asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from vtgrl.core.errors import ConfigError, Interrupted, RunError
+from vtgrl.core.log import logger
+from vtgrl.core.types import Sample
+from vtgrl.merge.zero3 import merge_checkpoint
+from vtgrl.train.ckpt import TrainState
+from vtgrl.train.monitor_types import Monitor, MonitorContext
+from vtgrl.train.session import Session
+from vtgrl.train.signals import StopFlag, stop_on_signal
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """metrics: the same on every rank. `skipped`: no update was made. `records`: rows for samples.jsonl (this rank's)."""
+
+    metrics: dict[str, float]
+    skipped: bool = False
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Objective(Protocol):
+    """What makes SFT, GRPO, ... differ."""
+
+    def restored(self, step: int) -> None:
+        """Weights are those of `step` now (after a start or a resume)."""
+
+    def step(self, step: int, samples: Sequence[Sample]) -> StepReport:
+        """One optimizer-batch step on this rank's samples (collective)."""
+
+    def validate(self, step: int) -> dict[str, float]:
+        """Metrics on the validation rows (collective)."""
+
+    def close(self) -> None:
+        """Free engines."""
+
+
+def run_loop(session: Session, objective: Objective, *, resume: str | None) -> dict[str, Any]:
+    """Train to the end, or to the next signal. Returns a summary with the last metrics and the final model folder.
+
+    Raises:
+        Interrupted: a signal came; a checkpoint has been written.
+        RunError: too many steps in a row without an update.
+    """
+    state = _restore(session, resume)
+    objective.restored(state.step)
+    monitors = _monitors(session)
+    try:
+        with stop_on_signal() as flag:
+            state, metrics = _steps(session, objective, state, monitors, flag)
+        return _finish(session, state, metrics)
+    finally:
+        for monitor in monitors:
+            monitor.close()
+        objective.close()
+
+
+def _restore(session: Session, resume: str | None) -> TrainState:
+    state = TrainState(step=0, world_size=session.world.size)
+    found = session.checkpoints.find(resume) if resume else None
+    if found is not None:
+        state = session.checkpoints.load(session.engine, found)
+        session.loaded.policy.invalidate()
+        logger.info("resumed from %s", found)
+    if session.world.main:
+        session.folder.drop_rows_from("metrics.jsonl", step=state.step + 1)
+        session.folder.drop_rows_from("samples.jsonl", step=state.step + 1)
+    return state
+
+
+def _monitors(session: Session) -> list[Monitor]:
+    if not session.world.main:
+        return []
+    context = MonitorContext(session.folder.path, session.recipe, session.order.total_steps)
+    return [component(context) for component in session.recipe.log.monitors]
+
+
+def _steps(
+    session: Session, objective: Objective, state: TrainState, monitors: Sequence[Monitor], flag: StopFlag
+) -> tuple[TrainState, dict[str, float]]:
+    settings, total = session.recipe.train, session.order.total_steps
+    metrics: dict[str, float] = {}
+    skipped_in_a_row = 0
+    for step in range(state.step, total):
+        began = time.perf_counter()
+        rows = [session.train[i] for i in session.order.batch_at(step)]
+        report = objective.step(step, session.world.shard(rows))
+        done = step + 1
+        skipped_in_a_row = skipped_in_a_row + 1 if report.skipped else 0
+        state = replace(state, step=done, skipped=state.skipped + int(report.skipped))
+        metrics = {**report.metrics, "epoch": session.order.epoch(done), "skipped": float(state.skipped)}
+        metrics["time/step_s"] = time.perf_counter() - began
+        if session.val and settings.val_every and (done % settings.val_every == 0 or done == total):
+            metrics |= objective.validate(done)
+            state = _best(state, metrics, settings.best_metric)
+        _log(session, monitors, done, metrics, report)
+        stop = bool(session.world.max(int(flag.stop)))
+        due = settings.save_every and done % settings.save_every == 0
+        if due or stop or done == total or state.best_step == done:
+            session.checkpoints.save(session.engine, state, model_files=session.write_model_files)
+        if stop and done < total:
+            raise Interrupted(f"stopped after step {done} of {total}; go on with --resume auto")
+        if skipped_in_a_row >= settings.max_skipped:
+            raise RunError(f"{skipped_in_a_row} steps in a row had a gradient that is not finite; lower optim.lr or look at skipped.jsonl")
+    return state, metrics
+
+
+def _best(state: TrainState, metrics: dict[str, float], name: str) -> TrainState:
+    if name not in metrics:
+        raise ConfigError(f"train.best_metric: no metric {name!r}; there are {', '.join(sorted(k for k in metrics if k.startswith('val/')))}")
+    if state.best is None or metrics[name] > state.best:
+        return replace(state, best=metrics[name], best_step=state.step)
+    return state
+
+
+def _log(session: Session, monitors: Sequence[Monitor], step: int, metrics: dict[str, float], report: StepReport) -> None:
+    records = [r for part in session.world.gather(report.records) for r in part]
+    if not session.world.main:
+        return
+    session.folder.append_jsonl("metrics.jsonl", {"step": step, **metrics})
+    for record in records[: session.recipe.log.samples]:
+        session.folder.append_jsonl("samples.jsonl", record)
+    if report.skipped:
+        for record in records:
+            session.folder.append_jsonl("skipped.jsonl", record)
+    for monitor in monitors:
+        monitor.log(step, metrics)
+
+
+def _finish(session: Session, state: TrainState, metrics: dict[str, float]) -> dict[str, Any]:
+    model = session.folder.path / "model"
+    last = session.checkpoints.whole()[-1] if session.world.main else None
+    if last is not None:
+        merge_checkpoint(last, out=model)
+    failed = {key: value for part in session.world.gather(session.failed) for key, value in part.items()}
+    summary = {"steps": state.step, "skipped_steps": state.skipped, "left_out": failed, "metrics": metrics, "model": str(model)}
+    if session.world.main:
+        session.folder.write_json("summary.json", summary)
+    session.world.barrier()
+    return summary
+
+
+def run_dir_of(run_dir: Path | str | None, name: str) -> Path:
+    """`--run-dir`, or runs/NAME-DATE."""
+    return Path(run_dir) if run_dir else Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -1,0 +1,73 @@
+"""The answers of one step on this rank, as groups for the packer and as padded row tensors for the maths.
+
+Shape legend: N answers of this rank (rows), T longest answer, R answer tokens of one packed row. Row order is group by
+group; a group knows its rows by index, and rows of all ranks are matched by group id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from vtgrl.core.types import Completion
+from vtgrl.model.types import PackedGroup, Prompt
+from vtgrl.reward.types import RewardRow
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts:
+    """mask_NT: bool, steps that train. sampler_logp_NT: what the engine said when it drew the token."""
+
+    groups: list[PackedGroup]
+    rows: list[RewardRow]
+    mask_NT: torch.Tensor
+    sampler_logp_NT: torch.Tensor
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of every answer, trained or not."""
+        return [len(r.completion.token_ids) for r in self.rows]
+
+    def rows_of(self, group: int) -> list[int]:
+        """Row indices of a group."""
+        return list(range(self._begins[group], self._begins[group + 1]))
+
+    @property
+    def _begins(self) -> list[int]:
+        begins = [0]
+        for group in self.groups:
+            begins.append(begins[-1] + len(group.answers))
+        return begins
+
+    def pad(self, values: Sequence[torch.Tensor]) -> torch.Tensor:
+        """One [R] tensor a group -> [N, T], zeros on the right."""
+        out = torch.zeros(self.mask_NT.shape, dtype=torch.float32)
+        flat = [piece for g, v in zip(self.groups, values, strict=True) for piece in v.split([len(a) for a in g.answers])]
+        for row, piece in enumerate(flat):
+            out[row, : len(piece)] = piece.detach().cpu()
+        return out
+
+
+def collect(
+    prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], *, prefix: str, mask_truncated: bool
+) -> Rollouts:
+    """Prompts and their answers -> rows; `prefix` makes group ids unique over ranks (one sample may come twice in a batch).
+
+    With `mask_truncated`, an answer cut by the token limit trains nothing.
+    """
+    groups = [PackedGroup(p, tuple(c.token_ids for c in answers)) for p, answers in zip(prompts, completions, strict=True)]
+    rows = [
+        RewardRow(p.sample, c, group=f"{prefix}.{i}", duration=p.duration)
+        for i, (p, answers) in enumerate(zip(prompts, completions, strict=True))
+        for c in answers
+    ]
+    width = max((len(r.completion.token_ids) for r in rows), default=0)
+    mask_NT = torch.zeros(len(rows), width, dtype=torch.bool)
+    logp_NT = torch.zeros(len(rows), width)
+    for i, row in enumerate(rows):
+        length = len(row.completion.token_ids)
+        mask_NT[i, :length] = not (mask_truncated and row.completion.finish == "length")
+        logp_NT[i, :length] = torch.tensor(row.completion.logprobs)
+    return Rollouts(groups, rows, mask_NT, logp_NT)

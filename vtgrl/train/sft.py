@@ -1,0 +1,75 @@
+"""`vtgrl train sft`: teach the template's answers; only the assistant's tokens have a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vtgrl.core.errors import DataError
+from vtgrl.core.log import logger
+from vtgrl.core.schema import SftRecipe
+from vtgrl.core.types import Sample
+from vtgrl.model.types import PackedGroup, PolicyOutput
+from vtgrl.train.engine_ds import lr_at
+from vtgrl.train.loop import StepReport, run_dir_of, run_loop
+from vtgrl.train.session import Session, open_session
+from vtgrl.train.update import update
+from vtgrl.train.validate import Validator
+
+
+class Sft:
+    """Mean negative log-prob over the supervised tokens of the whole optimizer step (all rows, all ranks)."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.validator = Validator(session, engine=None)
+
+    def restored(self, step: int) -> None:
+        """Nothing but the weights has to follow a resume."""
+
+    def step(self, step: int, samples: Sequence[Sample]) -> StepReport:
+        """One optimizer step."""
+        session, recipe = self.session, self.session.recipe
+        groups = self._groups(samples)
+        lengths = [len(g.answers[0]) for g in groups]
+        totals = session.world.sum({"tokens": float(sum(lengths)), "rows": float(len(groups))})
+        lr = lr_at(step, optim=recipe.optim, total_steps=session.order.total_steps)
+
+        def row_loss(indices: list[int], output: PolicyOutput) -> tuple[torch.Tensor, dict[str, float]]:
+            loss = -output.logp_R.sum() / totals["tokens"]
+            return loss, {"loss": float(loss.detach())}
+
+        result = update(
+            session.engine, groups, row_loss, lr=lr, max_tokens=recipe.train.tokens_per_micro_batch, temperature=1.0
+        )
+        if result is None:
+            return StepReport({"rows": 0.0}, skipped=True)
+        metrics = {"loss": result.sums["loss"], "lr": lr, "grad_norm": result.info.grad_norm, **totals}
+        return StepReport(metrics, skipped=result.info.skipped)
+
+    def _groups(self, samples: Sequence[Sample]) -> list[PackedGroup]:
+        groups = []
+        for prompt in self.session.prompts(samples):
+            try:
+                groups.append(PackedGroup(prompt, (self.session.builder.target_ids(prompt.sample, prompt),)))
+            except DataError as error:
+                logger.warning("left out: %s", error)
+                self.session.failed[prompt.sample.id] = str(error)
+        return groups
+
+    def validate(self, step: int) -> dict[str, float]:
+        """Greedy answers on the validation rows."""
+        return self.validator.run(step)
+
+    def close(self) -> None:
+        """Free the validation engine."""
+        self.validator.close()
+
+
+def run_sft(recipe: SftRecipe, *, run_dir: Path | str | None = None, resume: str | None = None) -> dict[str, Any]:
+    """Supervised fine-tuning. Returns the run's summary (see `run_loop`)."""
+    session = open_session(recipe, run_dir=run_dir_of(run_dir, "sft"), resume=resume)
+    return run_loop(session, Sft(session), resume=resume)
