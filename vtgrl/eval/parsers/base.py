@@ -6,6 +6,7 @@ A parser is `@register("parser", NAME, config=...) def f(text, *, duration, quer
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,3 +24,12 @@ class ParserConfig:
     zero_hull: Literal["zero", "nan", "crash"] = opt("zero", "what the original does on 0/0: 0, NaN, or an exception that drops the row")
     clamp_gt: bool = opt(False, "clamps the true windows to [0, duration] before scoring")
     drop_empty: bool = opt(False, "a window with start >= end scores 0")
+
+
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+def last_answer(text: str) -> str | None:
+    """Content of the last complete answer block; None when there is none."""
+    blocks = _ANSWER.findall(text)
+    return blocks[-1] if blocks else None
