@@ -27,7 +27,8 @@ class Clip:
     frames_THWC: uint8. times: true presentation time of each frame in seconds after the cut's start, len T, strictly
     increasing (a one-frame clip is repeated to an even count by the reader and says so in `repeated`). `fps`: the rate at
     which the frames were really sampled, (T - 1) / (times[-1] - times[0]). `duration`: length of the cut clip in seconds.
-    `id`: digest of file identity (path, size, mtime), cut and policy; equal ids mean equal frames.
+    `id`: digest of file identity (path, size, mtime), cut and policy; equal ids mean equal frames. `notes`: what the
+    reader had to put up with (a frame or two fewer than the header promises, a cut that reaches past the end, ...).
     """
 
     id: str
@@ -37,3 +38,4 @@ class Clip:
     duration: float
     source_fps: float
     repeated: int = 0
+    notes: tuple[str, ...] = ()
