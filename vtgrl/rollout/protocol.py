@@ -32,9 +32,7 @@ class RolloutEngine(Protocol):
     version: int
     """Optimizer step whose weights the engine holds."""
 
-    def generate(
-        self, prompts: Sequence[Prompt], *, n: int, sampling: SamplingConfig, seed: int, version: int
-    ) -> list[list[Completion]]:
+    def generate(self, prompts: Sequence[Prompt], *, n: int, sampling: SamplingConfig, seed: int, version: int) -> list[list[Completion]]:
         """n completions a prompt. The draw depends on (seed, prompt id, member), not on the batch split.
 
         Raises:
