@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vtgrl.core.schema import DataConfig, GrpoRecipe, SamplingConfig, SftRecipe, TrainConfig, VideoConfig, ZeroConfig
+from vtgrl.core.schema import DataConfig, GrpoRecipe, ModelConfig, SamplingConfig, SftRecipe, TrainConfig, VideoConfig, ZeroConfig
 
 GROUP_BASELINES = ("dr_grpo", "grpo", "rloo")
 """Advantages that compare an answer with the others of its group."""
@@ -17,7 +17,7 @@ def problems(recipe: object) -> list[Problem]:
     """Contradictions in a recipe; empty when there are none."""
     found: list[Problem] = []
     if isinstance(recipe, SftRecipe | GrpoRecipe):
-        found += [*_video(recipe.video), *_zero(recipe.zero), *_validation(recipe.train, recipe.data)]
+        found += [*_video(recipe.video), *_zero(recipe.zero, recipe.model), *_validation(recipe.train, recipe.data)]
         found += _sampling("validation", recipe.validation)
     if isinstance(recipe, GrpoRecipe):
         found += [*_sampling("rollout.sampling", recipe.rollout.sampling), *_group(recipe), *_updates(recipe)]
@@ -40,7 +40,9 @@ def _video(video: VideoConfig) -> Iterator[Problem]:
         yield "video.min_pixels", f"{video.min_pixels} is above max_pixels = {video.max_pixels}"
 
 
-def _zero(zero: ZeroConfig) -> Iterator[Problem]:
+def _zero(zero: ZeroConfig, model: ModelConfig) -> Iterator[Problem]:
+    if zero.stage == 0 and model.dtype == "bf16":
+        yield "zero.stage", "0 with bf16 would add gradients up in bf16; use zero.stage=1 or model.dtype=fp32"
     if zero.offload_params and zero.stage != 3:
         yield "zero.offload_params", f"needs zero.stage=3, and it is {zero.stage}"
     if zero.offload_optimizer and zero.stage == 0:

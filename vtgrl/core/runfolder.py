@@ -1,0 +1,84 @@
+"""The folder of one run.
+
+    resolved.yaml   every key of the recipe          env.json        versions, commit, command, machine
+    metrics.jsonl   one row a step                   samples.jsonl   groups of answers with their rewards
+    ckpt/           checkpoints
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vtgrl.core.errors import ConfigError
+from vtgrl.core.host import environment
+from vtgrl.core.jsonl import append_line, atomic_write, cannot_write, to_line
+from vtgrl.core.log import logger
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names and writes the files of a run. Only one rank writes."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path | str, *, resolved_yaml: str, resume: bool) -> RunFolder:
+        """Make the folder and write resolved.yaml and env.json.
+
+        Raises:
+            ConfigError: the folder holds something and `resume` is False.
+            RunError: not writable.
+        """
+        folder = cls(Path(path))
+        if folder.path.exists() and not folder.path.is_dir():
+            raise ConfigError(f"{path} is a file; give --run-dir a folder")
+        if folder.path.is_dir() and any(folder.path.iterdir()):
+            if not resume:
+                raise ConfigError(f"{path} is not empty; go on with --resume auto, or choose another --run-dir")
+            folder._warn_of_changes(resolved_yaml)
+        try:
+            folder.ckpt_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(folder.path, error) from error
+        folder.write_text("resolved.yaml", resolved_yaml)
+        folder.write_json("env.json", environment())
+        return folder
+
+    @property
+    def ckpt_dir(self) -> Path:
+        """Where checkpoints go."""
+        return self.path / "ckpt"
+
+    def _warn_of_changes(self, resolved_yaml: str) -> None:
+        old = self.path / "resolved.yaml"
+        if old.is_file() and old.read_text(encoding="utf-8") != resolved_yaml:
+            logger.warning("%s: resumed with another recipe; the old one is now resolved.before.yaml", self.path)
+            self.write_text("resolved.before.yaml", old.read_text(encoding="utf-8"))
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a file atomically."""
+        atomic_write(self.path / name, text)
+        return self.path / name
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write a JSON file atomically."""
+        return self.write_text(name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+    def append_jsonl(self, name: str, row: dict[str, Any]) -> None:
+        """Append one row, whole or not at all; numbers that are not finite become null."""
+        append_line(self.path / name, to_line(row))
+
+    def drop_rows_from(self, name: str, *, step: int) -> None:
+        """Forget the rows of `step` and later, and a last line that a crash cut: they will be written again.
+
+        So a resumed run has one row a step, and the later one counts.
+        """
+        path = self.path / name
+        if not path.is_file():
+            return
+        *whole, _cut = path.read_text(encoding="utf-8").split("\n")
+        kept = [line for line in whole if json.loads(line)["step"] < step]
+        atomic_write(path, "".join(f"{line}\n" for line in kept))
