@@ -36,7 +36,7 @@ class Filler:
         hints = get_type_hints(cls)
         values = {
             f.name: self._field(
-                f, hints[f.name], [m.items[f.name] for m in maps if f.name in m.items], _join(path, f.name), _default(f, base)
+                f, hints[f.name], [m.items[f.name] for m in maps if f.name in m.items], _join(path, f.name), default_of(f, base)
             )
             for f in dataclasses.fields(cls)
         }
@@ -154,7 +154,8 @@ def _without(tree: Mapping, key: str) -> Mapping:
     return Mapping({k: v for k, v in tree.items.items() if k != key}, tree.key_where, tree.where)
 
 
-def _default(field: dataclasses.Field[Any], base: Any) -> Any:
+def default_of(field: dataclasses.Field[Any], base: Any) -> Any:
+    """Default of a field: its value in the instance `base` when there is one; dataclasses.MISSING when there is none."""
     if base is not None:
         return getattr(base, field.name)
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -1,0 +1,5 @@
+"""`python -m vtgrl`: what the ranks of `--nproc` run."""
+
+from vtgrl.cli.main import main
+
+main()
