@@ -145,8 +145,9 @@ def _answer_region(text: str) -> tuple[str | None, int]:
 
 def _without_foreign_numbers(text: str, query: str) -> str:
     """Blank the query and quoted prose; quoted spans and JSON strings stay."""
-    words = normalise(query).strip(" .").split()
-    if any(any(c.isdigit() for c in word) for word in words) and any(c.isalpha() for c in query):
+    query = normalise(query).strip(" .")
+    words = query.split()
+    if any(c.isdigit() for c in query) and not _is_span_text(query):
         text = re.sub(r"\s+".join(map(re.escape, words)), " ; ", text)
     text = _OTHER_TAG.sub(" ; ", text)
     return _QUOTED.sub(lambda m: m.group() if _is_span_text(m.group()) else " ; ", text)
