@@ -37,9 +37,10 @@ def highlight_metrics(ratings: Ratings, predicted: Sequence[Sequence[float]]) ->
     """Level -> (mAP, Hit1) as fractions.
 
     For mAP short score lists are padded with 0 and long ones cut to the video; Hit1 takes the highest score of the list as
-    given (the first one on ties), so a highest score after the end of the video never hits.
+    given (the first one on ties), so a highest score after the end of the video never hits. An empty list hits nothing.
     """
-    top_Q = np.array([int(np.argmax(scores)) if len(scores) else 0 for scores in predicted], dtype=np.int64)
+    nowhere = ratings.rating_QCA.shape[1]
+    top_Q = np.array([int(np.argmax(scores)) if len(scores) else nowhere for scores in predicted], dtype=np.int64)
     score_QC = _fit(predicted, ratings)
     inside_QC = np.arange(score_QC.shape[1]) < ratings.clips_Q[:, None]
     ranking = _Ranking.of(score_QC, inside_QC)

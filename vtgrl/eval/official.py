@@ -37,9 +37,12 @@ def official_stop(samples: Sequence[Sample], submission: Submission) -> str | No
     bare = sum(any(w[2] is None for w in submission[s.id].windows[:MAX_WINDOWS]) for s in samples)
     if bare:
         return f"{bare} queries have windows without a score (IndexError)"
-    silent = sum(submission[s.id].saliency is None for s in samples)
+    silent = sum(not submission[s.id].saliency for s in samples)
     if 0 < silent < len(samples):
         return f"{silent} queries have no pred_saliency_scores although others do (KeyError)"
+    strange = sum(not (math.isfinite(w[0]) and math.isfinite(w[1])) for s in samples for w in submission[s.id].windows)
+    if strange:
+        return f"{strange} windows are NaN or infinite: it would count them as hits at every threshold"
     return None
 
 
@@ -55,7 +58,7 @@ def official_metrics(samples: Sequence[Sample], submission: Submission, *, range
     if ranges:
         groups |= {name: [_in_range(s.windows, *limits) for s in samples] for name, limits in RANGES.items()}
     parts: dict[str, Any] = {name: _moments(samples, submission, truth) for name, truth in groups.items()}
-    if samples and submission[samples[0].id].saliency is not None and _rated(samples):
+    if samples and submission[samples[0].id].saliency and _rated(samples):
         parts |= _highlights(samples, submission)
     return {"brief": _brief(parts), **dict(sorted(parts.items()))}
 

@@ -73,7 +73,7 @@ def average_precision(
 
 def _match(iou_QKW: np.ndarray, real_QK: np.ndarray, real_QW: np.ndarray, thresholds_T: np.ndarray) -> np.ndarray:
     """Greedy assignment in order of rank -> true positives [Q, T, K]."""
-    Q, K, W = iou_QKW.shape
+    Q, K, _ = iou_QKW.shape
     free_QTW = np.repeat(real_QW[:, None, :], len(thresholds_T), axis=1)
     hit_QTK = np.zeros((Q, len(thresholds_T), K), dtype=bool)
     rank_QKW = _preference(iou_QKW)

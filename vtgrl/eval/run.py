@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtgrl.core.errors import DataError
-from vtgrl.core.jsonl import atomic_write
+from vtgrl.core.jsonl import atomic_write, to_line
 from vtgrl.core.log import logger
 from vtgrl.core.registry import Component
 from vtgrl.core.types import Sample
@@ -132,8 +133,7 @@ def _finish(
 ) -> EvalResult:
     outputs = [Output(a["output_text"], a["finish"] or "stop", a["error"], a.get("duration")) for a in (answers[s.id] for s in samples)]
     scored = score(scorer, samples, outputs)
-    kept = ("tokens", "duration")
-    rows = [{**row, "query": s.query} | {k: answers[s.id].get(k) for k in kept} for row, s in zip(scored, samples, strict=True)]
+    rows = [{**row, "tokens": answers[row["id"]]["tokens"]} for row in scored]
     op = scorer.config.threshold_op
     metrics = summarise(rows, threshold_op=op)
     missing = [row for row in rows if row["kind"] == MISSING]
@@ -148,13 +148,4 @@ def _finish(
 
 def write_document(path: Path, value: dict[str, Any]) -> None:
     """A result document as indented JSON, NaN as null, atomically."""
-    atomic_write(path, dump(value))
-
-
-def dump(value: dict[str, Any]) -> str:
-    """Indented JSON with NaN as null."""
-    import json
-
-    from vtgrl.core.jsonl import to_line
-
-    return json.dumps(json.loads(to_line(value)), indent=2, ensure_ascii=False) + "\n"
+    atomic_write(path, json.dumps(json.loads(to_line(value)), indent=2, ensure_ascii=False) + "\n")

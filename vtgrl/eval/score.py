@@ -62,7 +62,8 @@ def make_scorer(
 
 
 def score(scorer: Scorer, samples: Sequence[Sample], outputs: Sequence[Output]) -> list[dict[str, Any]]:
-    """One row a sample, in order: id, video, pred, iou, kind, flags, output_text, finish, error.
+    """One row a sample, in order: id, video, query, type, duration, windows (the truth as scored), pred, iou, kind, flags,
+    output_text, finish, error.
 
     `pred` is [start, end], a list of such for set parsers, or None. `iou` is NaN where the reproduced evaluator yields
     NaN; `kind` is "ok", "missing" or one of `FAILURES`, for which iou is 0. `crash` marks a row that the original loses.
@@ -72,8 +73,8 @@ def score(scorer: Scorer, samples: Sequence[Sample], outputs: Sequence[Output]) 
     iou_N, crash_N = _overlap(scorer.config, [p.windows for p in parsed], truth)
     single = scorer.config.iou == "hull"
     return [
-        _row(sample, output, p, iou=float(iou), crash=bool(crash), single=single)
-        for sample, output, p, iou, crash in zip(samples, outputs, parsed, iou_N, crash_N, strict=True)
+        _row(sample, output, p, windows=true, iou=iou, crash=crash, single=single)
+        for sample, output, p, true, iou, crash in zip(samples, outputs, parsed, truth, iou_N.tolist(), crash_N.tolist(), strict=True)
     ]
 
 
@@ -103,6 +104,16 @@ def true_windows(samples: Sequence[Sample], *, clip: bool, need_duration: bool =
             raise DataError(f"query {sample.id!r} states no duration: --clip-gt on needs one; use --clip-gt off")
         found.append(clip_to(sample.windows, duration) if clip and duration is not None else sample.windows)
     return found
+
+
+def clipped_samples(samples: Sequence[Sample]) -> list[Sample]:
+    """The same samples with their true windows cut to the clip.
+
+    Raises:
+        DataError: a row states no duration.
+    """
+    windows = true_windows(samples, clip=True, need_duration=True)
+    return [replace(s, windows=w) for s, w in zip(samples, windows, strict=True)]
 
 
 def clip_to(windows: Sequence[Window], duration: float) -> tuple[Window, ...]:
@@ -139,15 +150,22 @@ def _hull_overlap(
     return iou_N, undefined_N if config.zero_hull == "crash" else np.zeros_like(undefined_N)
 
 
-def _row(sample: Sample, output: Output, parsed: Parsed, *, iou: float, crash: bool, single: bool) -> dict[str, Any]:
-    windows = [list(w) for w in parsed.windows]
+def _row(
+    sample: Sample, output: Output, parsed: Parsed, *, windows: Sequence[Window], iou: float, crash: bool, single: bool
+) -> dict[str, Any]:
+    found = [list(w) for w in parsed.windows]
+    duration = duration_of(sample) or output.duration
     row: dict[str, Any] = {
         "id": sample.id,
         "video": sample.video.path if sample.video else None,
-        "pred": None if not windows else windows[0] if single else windows,
+        "query": sample.query,
+        "type": str(sample.meta.get("type") or ""),
+        "duration": duration,
+        "windows": [list(w) for w in windows],
+        "pred": None if not found else found[0] if single else found,
         "iou": iou,
-        "kind": "ok" if windows else parsed.kind or failure_kind(output),
-        "flags": flags_of(parsed, output, duration_of(sample) or output.duration),
+        "kind": "ok" if found else parsed.kind or failure_kind(output),
+        "flags": flags_of(parsed, output, duration),
         "output_text": output.text,
         "finish": output.finish,
         "error": output.error,

@@ -21,7 +21,7 @@ FAILURES = ("none", "one_number", "format", "wrong_unit", "truncated")
 """Why an output gave no window: no time at all; a single one; numbers, in a form that this parser does not read; another unit
 than declared; cut short."""
 
-FLAGS = ("reversed", "swapped", "zero_length", "beyond_duration", "several_answers", "truncated")
+FLAGS = ("reversed", "swapped", "zero_length", "beyond_duration", "several_answers", "truncated", "not_finite")
 """What is odd about an output that did give a window."""
 
 
@@ -44,13 +44,15 @@ class GroundTruth:
     """The queries of a benchmark, windows as published (not clipped).
 
     aliases: other ids under which the same query is known (TaRO's "test7", lighthouse's 12411) -> row id.
-    rejected: (file:row, reason) of rows that cannot be used. notes: remarks for the reader.
+    rejected: (file:row, reason) of rows that cannot be used. notes: remarks for the reader. copies: an id that several rows
+    of the file share -> the ids that they got.
     """
 
     rows: tuple[Sample, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
     rejected: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    copies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,71 @@
+"""`vtgrl eval vtg`: one library function behind the command, with or without a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vtgrl.core.errors import ConfigError
+from vtgrl.core.schema import Dtype
+from vtgrl.eval.run import BATCH
+from vtgrl.eval.types import Policy, ThresholdOp
+
+
+@dataclass(frozen=True)
+class VtgOptions:
+    """All of `vtgrl eval vtg`; the command's help names the flags.
+
+    predictions: score this file; else `model` answers. Empty strings, None and 0 leave a choice to protocol and model.
+    out: folder for metrics.json and predictions.jsonl (rows.jsonl when only scoring). per_row: one JSON row a query.
+    """
+
+    benchmark: str
+    annotations: Path
+    predictions: Path | None = None
+    model: str = ""
+    videos: Path | None = None
+    engine: Literal["", "hf", "vllm"] = ""
+    out: Path | None = None
+    protocol: str = ""
+    parser: str = ""
+    threshold_op: ThresholdOp | None = None
+    policy: Policy | None = None
+    clip_gt: bool | None = None
+    unit: Literal["", "seconds", "percent", "frames"] = ""
+    unit_fps: float = 0.0
+    official: bool = False
+    per_row: Path | None = None
+    bootstrap: int = 0
+    limit: int = 0
+    prompt: str = ""
+    fps: float = 0.0
+    max_frames: int = 0
+    max_tokens: int = 0
+    max_prompt_tokens: int = 16384
+    dtype: Dtype | None = None
+    batch: int = BATCH
+    seed: int = 0
+    shard: str = ""
+    nproc: int = 1
+
+
+def run_vtg(options: VtgOptions) -> dict[str, Any]:
+    """Score a predictions file, or let a model answer the benchmark and score that.
+
+    Returns the result document (see docs/evaluation.md); `vtgrl.eval.scoring.problems` says what `--strict` refuses.
+
+    Raises:
+        ConfigError: neither or both of model and predictions, or options that do not fit together.
+        DataError: annotations, predictions or all videos cannot be used.
+        EnvironmentMissing: the engine is not installed.
+    """
+    if (options.predictions is None) == (not options.model):
+        raise ConfigError("give either --model M (answer the benchmark) or --predictions F (score a file)")
+    if options.predictions is not None:
+        from vtgrl.eval.scoring import score_file
+
+        return score_file(options)
+    from vtgrl.eval.model_run import answer_benchmark
+
+    return answer_benchmark(options)
