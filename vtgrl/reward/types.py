@@ -27,10 +27,24 @@ class RewardRow:
 
 @dataclass(frozen=True)
 class RewardOutput:
-    """values: one a row; None when the reward does not apply or failed (counted, never guessed). metrics: for the log.
+    """values: one a row; None when the reward does not apply to the row, NaN when it applies but could not be computed
+    (counted, never guessed). metrics: for the log.
 
     A reward is `@register("reward", NAME, config=...) def f(rows: Sequence[RewardRow], *, config) -> RewardOutput`.
     """
 
     values: tuple[float | None, ...]
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RewardTable:
+    """All rewards of some rows.
+
+    total: weighted sum of the rewards that apply, one a row; NaN when none applies or one of them failed: the row has no reward.
+    per_reward: label -> unweighted values, NaN where absent or failed. metrics: for the log.
+    """
+
+    total: tuple[float, ...]
+    per_reward: dict[str, tuple[float, ...]]
     metrics: dict[str, float] = field(default_factory=dict)
