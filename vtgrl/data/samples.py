@@ -242,13 +242,14 @@ def _video_to_dict(ref: VideoRef) -> dict[str, Any]:
 class Collector:
     """Gathers samples of one file: unique ids, windows clipped to the clip, unusable rows named.
 
-    Example: c = Collector(); c.add(where, lambda: sample_from_dict(row, where=where)); c.report()
+    Example: c = Collector(); c.add(where, sample_from_dict(row, where=where)); c.report()
     """
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
         self._rejected: list[tuple[str, str]] = []
         self._clipped: list[str] = []
+        self._noise = 0
         self._zero = 0
         self._seen: dict[str, str] = {}
 
@@ -258,12 +259,15 @@ class Collector:
         Raises:
             DataError: its id has been used, or a window lies outside the clip.
         """
-        first = self._seen.setdefault(sample.id, where)
-        if first != where:
+        first = self._seen.get(sample.id)
+        if first is not None:
             raise DataError(f"{where}: id {sample.id!r} is already used at {first}")
-        clipped, changed = clip_windows(sample, where=where)
-        if changed:
-            self._clipped.append(f"{where} (id {sample.id})")
+        clipped, excess = clip_windows(sample, where=where)
+        self._seen[sample.id] = where
+        if excess > FLOAT_NOISE:
+            self._clipped.append(f"{where.rpartition(':')[2]} by {excess:.2f} s")
+        elif excess > 0:
+            self._noise += 1
         self._zero += bool(clipped.meta.get(ZERO_LENGTH))
         self._samples.append(clipped)
 
@@ -275,29 +279,41 @@ class Collector:
         """All that was gathered."""
         notes = []
         if self._clipped:
-            notes.append(f"{len(self._clipped)} rows had a window that ends after the clip; clipped to it: {_shorten(self._clipped)}")
+            places = _shorten(self._clipped)
+            notes.append(f"{len(self._clipped)} rows have a window that ends after the clip; ended with it (row {places})")
+        if self._noise:
+            notes.append(f"{self._noise} rows have a window that ends after the clip by {FLOAT_NOISE} s or less; ended with it")
         if self._zero:
             notes.append(f"{self._zero} rows have a window of zero length: kept, no prediction can overlap them")
-        counts = {"clipped": len(self._clipped), "zero_length": self._zero, "rejected": len(self._rejected)}
+        counts = {
+            "clipped": len(self._clipped) + self._noise,
+            "clipped_noise": self._noise,
+            "zero_length": self._zero,
+            "rejected": len(self._rejected),
+        }
         return LoadReport(tuple(self._samples), tuple(self._rejected), tuple(notes), counts)
 
 
-def clip_windows(sample: Sample, *, where: str) -> tuple[Sample, bool]:
-    """End windows at the clip's stated duration; -> (sample, whether a window moved by more than float noise).
+def clip_windows(sample: Sample, *, where: str) -> tuple[Sample, float]:
+    """End windows at the clip's stated duration; -> (sample, seconds by which the longest went past it, 0 if none).
+
+    More than float noise leaves the published windows in `meta["unclipped_windows"]`.
 
     Raises:
         DataError: a window starts at or after the end of the clip.
     """
     duration = None if sample.video is None else sample.video.duration
-    if duration is None or all(end <= duration for _, end in sample.windows):
-        return sample, False
+    if duration is None or not sample.windows:
+        return sample, 0.0
     for start, end in sample.windows:
         if start >= duration:
             raise DataError(f"{where}: window [{start}, {end}] starts after the clip's end ({duration} s)")
-    moved = any(end > duration + FLOAT_NOISE for _, end in sample.windows)
+    excess = max(0.0, max(end for _, end in sample.windows) - duration)
+    if excess == 0.0:
+        return sample, 0.0
     windows = tuple((start, min(end, duration)) for start, end in sample.windows)
-    meta = {**sample.meta, "unclipped_windows": [list(w) for w in sample.windows]} if moved else sample.meta
-    return replace(sample, windows=windows, meta=meta), moved
+    meta = {**sample.meta, "unclipped_windows": [list(w) for w in sample.windows]} if excess > FLOAT_NOISE else sample.meta
+    return replace(sample, windows=windows, meta=meta), excess
 
 
 def _shorten(places: Iterable[str], limit: int = 3) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from vtgrl.core.errors import DataError
-from vtgrl.core.types import Sample
-from vtgrl.data.samples import Collector, LoadReport
+from vtgrl.core.types import Sample, VideoRef
+from vtgrl.data.samples import Collector, LoadReport, check_cut, optional_seconds, seconds
 
 
 def collect(
@@ -78,3 +78,29 @@ def mapping(row: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: a row is a JSON object, not {type(row).__name__}")
     return row
+
+
+def below(path: str, prefix: str) -> str:
+    """`path` without the leading folders of whoever published it, so that it starts from the `videos` folder.
+
+    Example: below("./dataset/videos/a.mp4", "./dataset/videos") -> "a.mp4"; another prefix changes nothing.
+    """
+    whole, start = PurePosixPath(path), PurePosixPath(prefix)
+    return str(whole.relative_to(start)) if prefix and whole.is_relative_to(start) else path
+
+
+def published_cut(row: Mapping[str, Any], path: str, *, start: str, end: str, where: str) -> VideoRef:
+    """The clip of a row with "duration" and optional cut keys, of which the row does not say whether the file has it.
+
+    Whoever opens the file decides by its length (vtgrl/data/video/cut.py).
+    """
+    begins, ends = (optional_seconds(row, key, where=where) for key in (start, end))
+    duration = seconds(row.get("duration"), where=f"{where}: duration")
+    ref = VideoRef(path, begins, ends, duration, maybe_cut=begins is not None or ends is not None)
+    check_cut(ref, where=where)
+    return ref
+
+
+def extra(row: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Those of the keys that the row has, for `meta`."""
+    return {key: row[key] for key in keys if row.get(key) is not None}

@@ -143,30 +143,33 @@ def upright(frame: VideoFrame) -> np.ndarray:
 
 
 class DecordReader:
-    """decord: seeks and skips in C++. Any trouble is a DecordUnable; `PyavReader` then says what is wrong.
-
-    Raises:
-        DecordUnable: it cannot open the file (AV1, for example) or counts other frames than the packets show.
-    """
+    """decord: seeks and skips in C++. Any trouble is a DecordUnable; `PyavReader` then says what is wrong."""
 
     def __init__(self, info: FileInfo) -> None:
         self._info = info
-        with _watched("open it"):
-            self._reader = _decord().VideoReader(info.path, num_threads=THREADS)
-        if info.counted or len(self._reader) != len(info.pts_N):
-            raise DecordUnable(f"decord counts {len(self._reader)} frames where the packets show {len(info.pts_N)}")
 
     def frames(self, indices: Sequence[int]) -> Iterator[np.ndarray]:
-        """See VideoReader."""
-        for index in indices:
-            with _watched(f"decode frame {index}"):
-                image_HWC = self._reader[index].asnumpy()
-            yield _unpadded(image_HWC, self._info)
+        """See VideoReader.
+
+        Raises:
+            DecordUnable: it cannot open the file (AV1, for example), counts other frames than the packets show, or its
+                decoder complained about anything before the last frame.
+        """
+        decord = _decord()
+        with _silence_or_complain():
+            try:
+                reader = decord.VideoReader(self._info.path, num_threads=THREADS)
+                if self._info.counted or len(reader) != len(self._info.pts_N):
+                    raise DecordUnable(f"decord counts {len(reader)} frames where the packets show {len(self._info.pts_N)}")
+                for index in indices:
+                    yield _unpadded(reader[index].asnumpy(), self._info)
+            except (decord.DECORDError, RuntimeError) as error:
+                raise DecordUnable(f"decord cannot read it ({_first_line(str(error))})") from error
 
 
 @contextmanager
-def _watched(what: str) -> Iterator[None]:
-    """decord hands out concealed and repeated frames without a word, but its ffmpeg complains on stderr: listen there.
+def _silence_or_complain() -> Iterator[None]:
+    """decord hands out concealed and repeated frames without a word, but its ffmpeg writes to stderr: listen there.
 
     Only sound in a process that does nothing else meanwhile, such as the decoding worker.
     """
@@ -175,15 +178,13 @@ def _watched(what: str) -> Iterator[None]:
         os.dup2(heard.fileno(), 2)
         try:
             yield
-        except (_decord().DECORDError, RuntimeError) as error:
-            raise DecordUnable(f"decord cannot {what} ({_first_line(str(error))})") from error
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
         heard.seek(0)
         words = heard.read().decode(errors="replace")
     if words:
-        raise DecordUnable(f"decord cannot {what} cleanly ({_first_line(words)})")
+        raise DecordUnable(f"decord cannot read it cleanly ({_first_line(words)})")
 
 
 @cache
