@@ -13,7 +13,7 @@ import torch
 @dataclass(frozen=True, eq=False)
 class AdvantageInputs:
     """reward_N: float64, one scalar a row (NaN: the row has no reward). group_N: int64 id of the row's prompt.
-    mask_NT: bool, trained steps. token_reward_NT: float64 extra reward per step (KL in the reward) or None.
+    mask_NT: bool, trained steps. token_reward_NT: float64 extra reward per step (KL in the reward) or None; 0 on padding.
     Holds ALL rows of the step, gathered from all ranks."""
 
     reward_N: torch.Tensor
