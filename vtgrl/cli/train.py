@@ -142,4 +142,4 @@ def _dry_run(kind: Kind, recipe: Any, *, world_size: int, allow_missing: bool, j
     report = plan(recipe, kind=kind, world_size=world_size)
     print_json(report.to_dict()) if json else typer.echo(report.to_text())
     if report.missing and not allow_missing:
-        raise ConfigError("\n".join([*report.missing][:1]) if len(report.missing) == 1 else "\n".join(report.missing))
+        raise ConfigError("\n".join(report.missing))
