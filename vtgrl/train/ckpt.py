@@ -31,10 +31,12 @@ _NAME = re.compile(r"step_(\d{6,})")
 
 @dataclass(frozen=True)
 class TrainState:
-    """What a run must know to go on. `step`: optimizer-batch steps done. `skipped`: steps without an update so far."""
+    """What a run must know to go on. `step`: optimizer-batch steps done. `lora_scale`: alpha / r (0 without adapters), for the
+    merge. `skipped`: steps without an update so far."""
 
     step: int
     world_size: int
+    lora_scale: float = 0.0
     skipped: int = 0
     best: float | None = None
     best_step: int | None = None

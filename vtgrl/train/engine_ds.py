@@ -38,6 +38,19 @@ def lr_at(step: int, *, optim: OptimConfig, total_steps: int) -> float:
     return optim.lr
 
 
+def start_deepspeed(world: World) -> Any:
+    """The deepspeed module, joined to the process group that is there already.
+
+    On a CPU its shared-memory collectives are switched off: DeepSpeed would compile them for minutes at the first start.
+    """
+    import deepspeed
+
+    if world.device.type == "cpu":
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(dist_backend="nccl" if world.device.type == "cuda" else "gloo", verbose=False)
+    return deepspeed
+
+
 class DsEngine:
     """Forward and backward one packed row at a time; `step` once all rows of an optimizer step are done.
 
@@ -45,9 +58,7 @@ class DsEngine:
     """
 
     def __init__(self, policy: Policy, *, config: dict[str, Any], world: World) -> None:
-        import deepspeed
-
-        deepspeed.init_distributed(dist_backend="nccl" if world.device.type == "cuda" else "gloo", verbose=False)
+        deepspeed = start_deepspeed(world)
         trainable = [p for p in policy.parameters() if p.requires_grad]
         # DeepSpeed works on its own copy of the settings: it edits them.
         self.engine, *_ = deepspeed.initialize(model=policy, model_parameters=trainable, config={**config})

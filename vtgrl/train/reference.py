@@ -11,7 +11,7 @@ from vtgrl.core.schema import LoraConfig
 from vtgrl.model.load import load_model
 from vtgrl.model.types import PackedGroup, PackedRow, PolicyOutput
 from vtgrl.train.ds_config import reference_config
-from vtgrl.train.engine_ds import DsEngine
+from vtgrl.train.engine_ds import DsEngine, start_deepspeed
 from vtgrl.train.session import Session
 from vtgrl.train.update import score
 
@@ -46,6 +46,4 @@ class _FrozenEngine(DsEngine):
         self.policy = policy
         self.engine: Any = policy
         if recipe.zero.stage == 3 and world.size > 1:
-            import deepspeed
-
-            self.engine, *_ = deepspeed.initialize(model=policy, config=reference_config(recipe, world_size=world.size))
+            self.engine, *_ = start_deepspeed(world).initialize(model=policy, config=reference_config(recipe, world_size=world.size))

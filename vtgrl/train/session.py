@@ -80,6 +80,7 @@ def open_session(recipe: Any, *, run_dir: Path, resume: str | None) -> Session:
         freeze=recipe.model.freeze,
         lora=recipe.model.lora,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
+        seed=recipe.train.seed,
     )
     builder = PromptBuilder(
         processor=loaded.processor,
@@ -88,6 +89,7 @@ def open_session(recipe: Any, *, run_dir: Path, resume: str | None) -> Session:
         video=recipe.video,
         template=recipe.data.prompt,
         max_prompt_tokens=recipe.data.max_prompt_tokens,
+        eos_ids=sorted(loaded.eos_ids),
     )
     settings = recipe.train
     return Session(
