@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from vtgrl.core.log import logger
 from vtgrl.core.registry import Component
 from vtgrl.core.types import Sample
 from vtgrl.eval.score import Output, Scorer, make_scorer, score
-from vtgrl.eval.store import PredictionStore
+from vtgrl.eval.store import PredictionStore, digest
 from vtgrl.eval.summary import document, summarise
 from vtgrl.eval.types import MISSING, EvalResult
 
@@ -50,10 +50,11 @@ def evaluate(
     version: int,
     out: Path | None = None,
     parser: str | Component | Scorer = "vtgrl",
-    key: str = "",
+    run: str = "",
     batch: int = BATCH,
     rounds: int = 0,
     progress: Progress | None = None,
+    header: Mapping[str, Any] | None = None,
 ) -> EvalResult:
     """Answer and score every sample.
 
@@ -63,8 +64,10 @@ def evaluate(
         samples: grounding queries with true windows; ids are unique.
         version: optimizer step whose weights the engine must hold.
         out: folder for predictions.jsonl (appended, resumed by id) and metrics.json; None writes nothing.
-        key: digest of model, prompt, frames and decoding; rows in `out` with another key are set aside.
+        run: digest of model, prompt, frames and decoding; rows in `out` of another run are moved aside.
         rounds: at least this many engine calls, the last ones with no prompt: ranks with fewer queries keep step.
+
+        header: more keys for metrics.json.
 
     A clip that cannot be opened, or a prompt over the limit, is a miss (IoU 0) whose row says why; it costs no other row.
 
@@ -74,7 +77,7 @@ def evaluate(
     """
     check_samples(samples)
     scorer = parser if isinstance(parser, Scorer) else make_scorer(parser)
-    store = PredictionStore(out, key=key)
+    store = PredictionStore(out, run=run, keys={s.id: digest([s.id, s.query, s.video]) for s in samples})
     todo = [s for s in samples if s.id not in store.done]
     if len(todo) < len(samples):
         logger.info("resumed: %d of %d answers are there", len(samples) - len(todo), len(samples))
@@ -87,7 +90,7 @@ def evaluate(
         answers |= {row["id"]: row for row in rows}
         if progress is not None:
             progress(len(answers), len(samples))
-    return _finish(scorer, samples, answers, store, out)
+    return _finish(scorer, samples, answers, store, out, header or {})
 
 
 def check_samples(samples: Sequence[Sample]) -> None:
@@ -129,7 +132,12 @@ def _answer(
 
 
 def _finish(
-    scorer: Scorer, samples: Sequence[Sample], answers: dict[str, dict[str, Any]], store: PredictionStore, out: Path | None
+    scorer: Scorer,
+    samples: Sequence[Sample],
+    answers: dict[str, dict[str, Any]],
+    store: PredictionStore,
+    out: Path | None,
+    header: Mapping[str, Any],
 ) -> EvalResult:
     outputs = [Output(a["output_text"], a["finish"] or "stop", a["error"], a.get("duration")) for a in (answers[s.id] for s in samples)]
     scored = score(scorer, samples, outputs)
@@ -141,8 +149,8 @@ def _finish(
         logger.warning("%d of %d queries have no answer and count as 0; first: %s", len(missing), len(rows), missing[0]["error"])
     store.finish(rows)
     if out is not None:
-        header = {"parser": scorer.parser, "threshold_op": op, "policy": scorer.config.policy}
-        write_document(out / METRICS, document(rows, threshold_op=op, header=header))
+        own = {"parser": scorer.parser, "threshold_op": op, "policy": scorer.config.policy}
+        write_document(out / METRICS, document(rows, threshold_op=op, header={**header, **own}))
     return EvalResult(metrics, tuple(rows))
 
 

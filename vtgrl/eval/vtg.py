@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vtgrl.core.errors import ConfigError
-from vtgrl.core.schema import Dtype
+from vtgrl.core.schema import Dtype, VideoConfig
 from vtgrl.eval.run import BATCH
 from vtgrl.eval.types import Policy, ThresholdOp
 
@@ -18,6 +18,8 @@ class VtgOptions:
 
     predictions: score this file; else `model` answers. Empty strings, None and 0 leave a choice to protocol and model.
     out: folder for metrics.json and predictions.jsonl (rows.jsonl when only scoring). per_row: one JSON row a query.
+    video: frame settings in place of the protocol's; fps, max_frames and video_tokens (merged vision tokens of a clip) change
+    single ones. shard: "i/n", this process answers every n-th query into out/shard_i_of_n (`join_shards` puts them together).
     """
 
     benchmark: str
@@ -41,8 +43,10 @@ class VtgOptions:
     prompt: str = ""
     fps: float = 0.0
     max_frames: int = 0
+    video_tokens: int = 0
+    video: VideoConfig | None = None
     max_tokens: int = 0
-    max_prompt_tokens: int = 16384
+    max_prompt_tokens: int = 0
     dtype: Dtype | None = None
     batch: int = BATCH
     seed: int = 0
@@ -66,6 +70,10 @@ def run_vtg(options: VtgOptions) -> dict[str, Any]:
         from vtgrl.eval.scoring import score_file
 
         return score_file(options)
+    if options.nproc > 1:
+        from vtgrl.eval.shards import answer_in_parallel
+
+        return answer_in_parallel(options)
     from vtgrl.eval.model_run import answer_benchmark
 
     return answer_benchmark(options)
