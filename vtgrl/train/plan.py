@@ -33,7 +33,7 @@ Recipe = SftRecipe | GrpoRecipe
 
 @dataclass
 class PlanReport:
-    """missing: what a run needs and is not here (the dry run then exits 2). Everything else is what was found."""
+    """missing: the model or the rows are not here (the dry run then exits 2). notes: what else to know before a run."""
 
     kind: Literal["sft", "grpo"]
     world_size: int
@@ -118,7 +118,7 @@ def _rows(recipe: Recipe, report: PlanReport, key: str, path: str, videos: str, 
     report.data[key] = f"{path}: {len(rows.samples)} rows, {len(rows.rejected)} rejected"
     report.notes += [f"{key}: {note}" for note in rows.notes]
     if absent := _absent(rows.samples):
-        report.missing.append(f"{key}: {len(absent)} of its videos are not here, first {absent[0]}; set data.videos=FOLDER")
+        report.notes.append(f"{key}: {len(absent)} of its videos are not here, first {absent[0]}; set data.videos=FOLDER")
     return rows
 
 
