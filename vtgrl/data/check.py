@@ -21,11 +21,13 @@ LOOK_AHEAD = 64
 class CheckReport:
     """What `check_samples` found.
 
-    clips: distinct clips (file and cut). broken: (path, reason, how many samples need it). rows: (sample id, what is wrong with
-    the row although its file can be read). notes: (path, what the reader had to put up with).
+    usable: samples whose clip can be read and whose row fits it. clips: distinct clips (file and cut). broken: (path,
+    reason, how many samples need it). rows: (sample id, what is wrong with a row whose file may be fine). notes: (path,
+    what the reader had to put up with).
     """
 
     samples: int
+    usable: int
     clips: int
     broken: tuple[tuple[str, str, int], ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
@@ -35,11 +37,6 @@ class CheckReport:
     def ok(self) -> bool:
         """Every clip can be read and every row fits its clip."""
         return not self.broken and not self.rows
-
-    @property
-    def usable(self) -> int:
-        """Samples whose clip can be read and whose row fits it."""
-        return self.samples - sum(count for _, _, count in self.broken) - len({row for row, _ in self.rows})
 
 
 def check_samples(samples: Sequence[Sample], *, backend: str = "decord", timeout_s: float = 60.0, workers: int = 0) -> CheckReport:
@@ -51,7 +48,7 @@ def check_samples(samples: Sequence[Sample], *, backend: str = "decord", timeout
     for sample in samples:
         if sample.video is not None:
             groups.setdefault(sample.video, []).append(sample)
-    broken, notes = [], []
+    broken, notes, unusable = [], [], set()
     rows = [(s.id, reason) for s in samples if (reason := _text_fault(s))]
     refs = list(groups)
     with ClipLoader(ENDS_ONLY, backend=backend, timeout_s=timeout_s, workers=workers) as loader:
@@ -62,10 +59,12 @@ def check_samples(samples: Sequence[Sample], *, backend: str = "decord", timeout
                 clip = loader.load(ref)
             except DataError as error:
                 broken.append((ref.path, str(error).removeprefix(f"{ref.path}: "), len(groups[ref])))
+                unusable |= {s.id for s in groups[ref]}
                 continue
             notes += [(ref.path, note) for note in clip.notes]
             rows += [(s.id, reason) for s in groups[ref] if (reason := _window_fault(s, clip))]
-    return CheckReport(len(samples), len(refs), tuple(broken), tuple(rows), tuple(notes))
+    unusable |= {row for row, _ in rows}
+    return CheckReport(len(samples), len(samples) - len(unusable), len(refs), tuple(broken), tuple(rows), tuple(notes))
 
 
 def _text_fault(sample: Sample) -> str:

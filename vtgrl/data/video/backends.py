@@ -159,6 +159,9 @@ class DecordReader:
         with _silence_or_complain():
             try:
                 reader = decord.VideoReader(self._info.path, num_threads=THREADS)
+            except (decord.DECORDError, RuntimeError) as error:
+                raise DecordUnable(f"decord cannot open this file (codec {self._info.codec})") from error
+            try:
                 if self._info.counted or len(reader) != len(self._info.pts_N):
                     raise DecordUnable(f"decord counts {len(reader)} frames where the packets show {len(self._info.pts_N)}")
                 for index in indices:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError
-from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -40,12 +38,13 @@ class FileInfo:
     """
 
     path: str
+    codec: str
+    height: int
+    width: int
     pts_N: np.ndarray
     times_N: np.ndarray
     keys_K: np.ndarray
     duration: float
-    height: int
-    width: int
     counted: bool = False
     notes: tuple[str, ...] = ()
 
@@ -107,40 +106,39 @@ def probe(path: str) -> FileInfo:
     """
     with open_video(path) as (container, stream):
         packets, failure = _packets(container, stream)
-        promised, stated, rate = stream.frames, _stated_seconds(stream), stream.guessed_rate or stream.average_rate
-        unit = float(stream.time_base or 0)
+        promised, stated, codec = stream.frames, _stated_end(stream), stream.codec.canonical_name
+        rate = float(stream.guessed_rate or stream.average_rate or DEFAULT_RATE)
+        unit = float(stream.time_base) if stream.time_base else 0.0
     shown = [p for p in packets if not (p.is_corrupt or p.is_discard)]
     if not shown:
         raise DataError(f"{path}: no frame can be read ({failure or 'the stream is empty'}); the file is damaged")
-    missing = promised - len([p for p in packets if not p.is_corrupt]) if promised else 0
-    if missing > TAIL_FRAMES:
-        raise DataError(f"{path}: damaged: the header promises {promised} frames, {promised - missing} can be read; get it again")
+    notes = _missing_at_end(path, promised, sum(not p.is_corrupt for p in packets))
+    timeless = not unit or any(p.pts is None for p in shown)
+    clock = _counted(path, rate) if timeless else _timed(shown, unit=unit, rate=rate)
     height, width = _upright_size(path)
-    info = _timed(path, shown, unit=unit, rate=float(rate or DEFAULT_RATE), height=height, width=width)
-    _check_length(info, None if promised else stated, failure if not promised else "")
-    notes = (f"the header promises {promised} frames, {promised - missing} can be read",) if missing > 0 else ()
-    return replace(info, notes=notes)
+    info = FileInfo(path, codec, height, width, **asdict(clock), counted=timeless, notes=notes)
+    if not promised:
+        begin = 0.0 if timeless else float(info.pts_N[0]) * unit
+        _check_length(info, None if stated is None else stated - begin, failure)
+    return info
 
 
-def _packets(container: InputContainer, stream: VideoStream) -> tuple[list[Packet], str]:
-    """Packets that carry a frame, and why reading stopped before the end ("" when it did not)."""
-    packets: list[Packet] = []
-    try:
-        for packet in container.demux(stream):
-            if packet.size:
-                packets.append(_light(packet))
-    except FFmpegError as error:
-        return packets, reason(error)
-    return packets, ""
+def _missing_at_end(path: str, promised: int, readable: int) -> tuple[str, ...]:
+    """A note when the header promises a few frames more than there are.
 
-
-def _light(packet: Packet) -> Any:
-    """The numbers of a packet without its bytes: a long file has many."""
-    return _PacketFacts(packet.pts, packet.duration or 0, packet.is_keyframe, packet.is_corrupt, packet.is_discard)
+    Raises:
+        DataError: it promises many more.
+    """
+    text = f"the header promises {promised} frames, {readable} can be read"
+    if promised - readable > TAIL_FRAMES:
+        raise DataError(f"{path}: damaged: {text}; get it again")
+    return (text,) if promised > readable else ()
 
 
 @dataclass(frozen=True, slots=True)
-class _PacketFacts:
+class _Packet:
+    """The facts of a packet without its bytes: a long file has many."""
+
     pts: int | None
     duration: int
     is_keyframe: bool
@@ -148,33 +146,51 @@ class _PacketFacts:
     is_discard: bool
 
 
-def _stated_seconds(stream: VideoStream) -> float | None:
-    """How long the stream says it is: its own field, or Matroska's DURATION tag."""
-    if stream.duration is not None and stream.time_base is not None:
-        return float(stream.duration * stream.time_base)
-    tag = stream.metadata.get("DURATION", "")
-    parts = tag.split(":")
+def _packets(container: InputContainer, stream: VideoStream) -> tuple[list[_Packet], str]:
+    """Packets that carry a frame, and why reading stopped before the end ("" when it did not)."""
+    packets: list[_Packet] = []
+    try:
+        for p in container.demux(stream):
+            if p.size:
+                packets.append(_Packet(p.pts, p.duration or 0, p.is_keyframe, p.is_corrupt, p.is_discard))
+    except FFmpegError as error:
+        return packets, reason(error)
+    return packets, ""
+
+
+def _stated_end(stream: VideoStream) -> float | None:
+    """When the stream says it ends, on the file's clock: its own length, or Matroska's DURATION tag (which is an end)."""
+    if stream.duration is not None and stream.time_base:
+        return ((stream.start_time or 0) + stream.duration) * float(stream.time_base)
+    parts = stream.metadata.get("DURATION", "").split(":")
     if len(parts) != 3:
         return None
     hours, minutes, seconds = (float(part) for part in parts)
     return hours * 3600 + minutes * 60 + seconds
 
 
-def _timed(path: str, shown: list[Any], *, unit: float, rate: float, height: int, width: int) -> FileInfo:
-    if not unit or any(p.pts is None for p in shown):
-        return _counted(path, rate=rate, height=height, width=width)
+@dataclass(frozen=True, eq=False)
+class _Clock:
+    """The fields of FileInfo that speak of time."""
+
+    pts_N: np.ndarray
+    times_N: np.ndarray
+    keys_K: np.ndarray
+    duration: float
+
+
+def _timed(shown: list[_Packet], *, unit: float, rate: float) -> _Clock:
     pts_N, first = np.unique([p.pts for p in shown], return_index=True)
     times_N = (pts_N - pts_N[0]) * unit
     last = shown[first[-1]].duration * unit or _usual_step(times_N, rate)
-    keys_K = np.unique([p.pts for p in shown if p.is_keyframe])
-    return FileInfo(path, pts_N, times_N, keys_K, float(times_N[-1] + last), height, width)
+    return _Clock(pts_N, times_N, np.unique([p.pts for p in shown if p.is_keyframe]), float(times_N[-1] + last))
 
 
 def _usual_step(times_N: np.ndarray, rate: float) -> float:
     return float(np.median(np.diff(times_N))) if len(times_N) > 1 else 1 / rate
 
 
-def _counted(path: str, *, rate: float, height: int, width: int) -> FileInfo:
+def _counted(path: str, rate: float) -> _Clock:
     """For streams whose packets carry no times: count the frames by decoding them all."""
     with open_video(path) as (container, stream):
         try:
@@ -182,7 +198,7 @@ def _counted(path: str, *, rate: float, height: int, width: int) -> FileInfo:
         except FFmpegError as error:
             raise DataError(f"{path}: damaged ({reason(error)}), and without frame times; re-encode the file") from error
     index_N = np.arange(count)
-    return FileInfo(path, index_N, index_N / rate, index_N[:1], count / rate, height, width, counted=True)
+    return _Clock(index_N, index_N / rate, index_N[:1], count / rate)
 
 
 def _check_length(info: FileInfo, stated: float | None, failure: str) -> None:
