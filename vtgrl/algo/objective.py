@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from vtgrl.algo.kl import kl_NT
+from vtgrl.algo.kl import KlKind, kl_NT
 from vtgrl.algo.ratio import masked
 from vtgrl.algo.types import LossInputs
 from vtgrl.core.schema import AlgoConfig
@@ -26,8 +26,7 @@ def objective(inputs: LossInputs, *, algo: AlgoConfig, weight_N: torch.Tensor) -
     loss_NT = output.loss_NT
     metrics_NT = {"policy_loss": loss_NT, **output.metrics_NT}
     if inputs.ref_logp_NT is not None:
-        kl = torch.where(inputs.mask_NT, kl_NT(inputs.logp_NT, inputs.ref_logp_NT.detach(), algo.kl.kind), 0.0)
-        metrics_NT["kl"] = kl
+        metrics_NT["kl"] = kl = _reference_kl(inputs, inputs.ref_logp_NT, algo.kl.kind)
         if algo.kl.where == "loss":
             loss_NT = loss_NT + algo.kl.coef * kl
     if inputs.entropy_NT is not None:
@@ -38,6 +37,12 @@ def objective(inputs: LossInputs, *, algo: AlgoConfig, weight_N: torch.Tensor) -
     assert inputs.entropy_NT is not None or not algo.entropy_coef, "the entropy bonus needs entropy_NT"
     loss = (loss_NT * weight_N.to(loss_NT.dtype).unsqueeze(1)).sum()
     return loss, _sums(loss, metrics_NT, inputs.mask_NT)
+
+
+def _reference_kl(inputs: LossInputs, ref_logp_NT: torch.Tensor, kind: KlKind) -> torch.Tensor:
+    """KL estimate on trained steps, 0 elsewhere. Masked before it is computed: 0 x NaN in a gradient is NaN."""
+    logp_NT = torch.where(inputs.mask_NT, inputs.logp_NT, 0.0)
+    return kl_NT(logp_NT, torch.where(inputs.mask_NT, ref_logp_NT.detach(), 0.0), kind)
 
 
 def _sums(loss: torch.Tensor, metrics_NT: dict[str, torch.Tensor], mask_NT: torch.Tensor) -> dict[str, float]:

@@ -24,8 +24,8 @@ class PpoClipConfig:
     dual_clip: float = opt(0.0, "c > 1: a negative advantage costs at most c times itself (TaRO: 3); 0: off", ge=0)
 
     def __post_init__(self) -> None:
-        if 0 < self.dual_clip <= 1 + self.clip_high:
-            raise ConfigError(f"dual_clip {self.dual_clip} is inside the clip range: set it above 1 + clip_high (TaRO: 3), or to 0 for off")
+        if 0 < self.dual_clip <= 1:
+            raise ConfigError(f"dual_clip is {self.dual_clip}: set it above 1 (TaRO: 3), or to 0 for off")
 
 
 @register("loss", "ppo_clip", config=PpoClipConfig, paper="arXiv:1707.06347")
