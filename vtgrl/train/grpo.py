@@ -6,20 +6,20 @@ from the rows of all ranks and cut back to the local ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from vtgrl.core.log import logger
 from vtgrl.core.schema import GrpoRecipe
 from vtgrl.core.types import Sample
 from vtgrl.model.guard import exactness_check
-from vtgrl.model.types import PackedGroup
-from vtgrl.reward.compose import RewardTable, score_rows
+from vtgrl.reward.compose import score as score_rewards
+from vtgrl.reward.types import RewardTable
 from vtgrl.rollout.parity import compare
 from vtgrl.rollout.records import Record, to_record
-from vtgrl.train.annotate import Annotated, annotate
+from vtgrl.train.annotate import annotate
 from vtgrl.train.clock import Clock
 from vtgrl.train.engine_ds import lr_at
 from vtgrl.train.loop import StepReport, run_dir_of, run_loop
@@ -29,6 +29,7 @@ from vtgrl.train.rollouts import Rollouts, collect
 from vtgrl.train.session import Session, open_session
 from vtgrl.train.update import UpdateResult
 from vtgrl.train.validate import Validator, make_engine
+from vtgrl.train.world import World
 
 
 class Grpo:
@@ -54,7 +55,7 @@ class Grpo:
         rollouts = self._draw(step, samples)
         clock.lap("rollout")
         self._guard(rollouts)
-        table = score_rows(rollouts.rows, self.recipe.reward)
+        table = score_rewards(rollouts.rows, self.recipe.reward)
         annotated = annotate(self.session, rollouts, table, reference=self.reference)
         clock.lap("annotate")
         work = PolicyUpdate(self.session, rollouts, annotated)
@@ -74,14 +75,12 @@ class Grpo:
         return collect(prompts, answers, prefix=prefix, mask_truncated=self.recipe.algo.mask_truncated)
 
     def _guard(self, rollouts: Rollouts) -> None:
-        """On the first batch: does the packed pass equal one-by-one scoring? Not where weights are sharded over ranks:
-        there the ranks would have to score the same group together."""
-        sharded = self.session.engine.stage == 3 and self.session.world.size > 1
-        if self.guarded or sharded or not rollouts.groups:
+        """On the first batch in which every rank has a group: does the packed pass equal one-by-one scoring here?"""
+        if self.guarded or not all(self.session.world.gather(bool(rollouts.groups))):
             return
         self.guarded = True
-        group = rollouts.groups[0]
-        exactness_check(self.session.loaded.policy, PackedGroup(group.prompt, group.answers[:2]))
+        difference = exactness_check(self.session.loaded.policy, rollouts.groups[0])
+        logger.info("packed and one-by-one log-probs agree to %.1e", difference)
 
     def _updates(self, step: int, work: PolicyUpdate) -> list[UpdateResult]:
         """`epochs` passes of `updates` optimizer steps each."""
@@ -98,28 +97,25 @@ class Grpo:
 
     def _metrics(self, work: PolicyUpdate, table: RewardTable, results: Sequence[UpdateResult]) -> dict[str, float]:
         """Means over all ranks' rows and trained tokens."""
-        world, rollouts = self.session.world, work.rollouts
-        parity = compare([r.completion for r in rollouts.rows], work.scored())
-        worst = world.gather(parity["rollout/logp_diff_max"])
-        lengths, finished = rollouts.lengths, [r.completion.finish == "stop" for r in rollouts.rows]
-        rewards = {f"reward/{name}": sum(v or 0.0 for v in values) for name, values in table.per_reward.items()}
-        valid = [t for t in table.total if t == t]
+        world, completions = self.session.world, [r.completion for r in work.rollouts.rows]
+        out = reward_metrics(table, world) | _update_metrics(results)
         sums = world.sum(
             {
-                "rows": float(len(lengths)),
-                "valid": float(len(valid)),
-                "reward": sum(valid),
-                "answer_tokens": float(sum(lengths)),
-                "finished": float(sum(finished)),
-                **rewards,
+                "rows": float(len(completions)),
+                "tokens": float(sum(len(c.token_ids) for c in completions)),
+                "finished": float(sum(c.finish == "stop" for c in completions)),
             }
         )
         rows = max(sums["rows"], 1.0)
-        out = {"rows": sums["rows"], "reward/mean": sums["reward"] / max(sums["valid"], 1.0), "reward/missing": sums["rows"] - sums["valid"]}
-        out |= {name: sums[name] / rows for name in rewards}
-        out |= {"answer/tokens": sums["answer_tokens"] / rows, "answer/finished": sums["finished"] / rows}
-        out |= {"rollout/logp_diff_max": max(worst), "rollout/logp_diff_mean": parity["rollout/logp_diff_mean"]}
-        return out | _update_metrics(results)
+        parity = compare(completions, work.scored())
+        return out | {
+            "rows": sums["rows"],
+            "answer/tokens": sums["tokens"] / rows,
+            "answer/finished": sums["finished"] / rows,
+            "rollout/logp_diff_max": max(world.gather(parity["rollout/logp_diff_max"])),
+            "rollout/logp_diff_mean": sum(world.gather(parity["rollout/logp_diff_mean"])) / world.size,
+            "rollout/logp_missing": sum(world.gather(parity["rollout/logp_missing"])),
+        }
 
     def _records(self, step: int, rollouts: Rollouts, table: RewardTable) -> list[dict[str, Any]]:
         """Rows for samples.jsonl; the `replay` engine reads them."""
@@ -143,6 +139,18 @@ class Grpo:
         self.rollout.close()
 
 
+def reward_metrics(table: RewardTable, world: World) -> dict[str, float]:
+    """Mean of every reward over the rows of all ranks that have it, and how many have none."""
+    columns = {"total": table.total, **table.per_reward}
+    sums: dict[str, float] = {}
+    for name, values in columns.items():
+        good = [v for v in values if not math.isnan(v)]
+        sums |= {f"{name}/sum": math.fsum(good), f"{name}/n": float(len(good)), f"{name}/missing": float(len(values) - len(good))}
+    sums = world.sum(sums)
+    out = {f"reward/{name}": sums[f"{name}/sum"] / max(sums[f"{name}/n"], 1.0) for name in columns}
+    return out | {"reward/missing": sums["total/missing"]}
+
+
 def _update_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
     """Means over the step's optimizer updates; per-token sums become means over trained tokens."""
     out: dict[str, float] = {}
@@ -157,9 +165,6 @@ def _update_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
 
 def run_grpo(recipe: GrpoRecipe, *, run_dir: Path | str | None = None, resume: str | None = None) -> dict[str, Any]:
     """Reinforcement learning on grounding rewards. Returns the run's summary (see `run_loop`)."""
-    torch.manual_seed(recipe.train.seed)
     session = open_session(recipe, run_dir=run_dir_of(run_dir, "grpo"), resume=resume)
     return run_loop(session, Grpo(session), resume=resume)
 
-
-__all__ = ["Annotated", "Grpo", "run_grpo"]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vtgrl.core.errors import DataError
 from vtgrl.core.log import logger
 from vtgrl.core.recipe import dump_recipe
@@ -66,6 +68,7 @@ def open_session(recipe: Any, *, run_dir: Path, resume: str | None) -> Session:
         ConfigError, DataError: something the recipe names cannot be used.
         RunError: ranks hold different recipes or data.
     """
+    torch.manual_seed(recipe.train.seed)
     world = join_world()
     text = dump_recipe(recipe)
     world.agree("the recipe", text)
