@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ class Kit:
     folder: Path
     name: str
 
-    @property
+    @cached_property
     def family(self) -> Any:
         return get("family", self.name).fn()
 
-    @property
+    @cached_property
     def config(self) -> Any:
         return AutoConfig.from_pretrained(self.folder)
 
@@ -53,11 +54,11 @@ class Kit:
         """A clip of random pixels, `side` merged patches high and wide."""
         pixels = side * self.family.unit(self.config)
         array = np.random.default_rng(seed).integers(0, 256, (frames, pixels, pixels, 3), dtype=np.uint8)
-        meta = dict(fps=2.0, duration=frames / 2, total_num_frames=frames, frames_indices=list(range(frames)), video_backend="x")
+        meta = {"fps": 2.0, "duration": frames / 2, "total_num_frames": frames, "frames_indices": list(range(frames)), "video_backend": "x"}
         values, grid, seconds = self.family.clip_inputs(self.processor, array, meta)
         return Medium(f"m{seed}-{frames}-{side}", array, meta, values, grid, seconds)
 
-    @property
+    @cached_property
     def processor(self) -> Any:
         return (AutoTokenizer if self.name == "text" else AutoProcessor).from_pretrained(self.folder)
 

@@ -105,7 +105,8 @@ def packed_attention(
 
 def _refuse(query: torch.Tensor, mask: torch.Tensor | None, layout: RowLayout, kwargs: dict[str, Any]) -> None:
     assert mask is None, "a packed row was run with a mask: call the model inside no_mask()"
-    assert query.shape[0] == 1 and query.shape[2] == layout.tokens, f"query {tuple(query.shape)} is not one row of {layout.tokens} tokens"
+    seen, wanted = (query.shape[0], query.shape[2]), (1, layout.tokens)
+    assert seen == wanted, f"attention was given (batch, tokens) = {seen} for a row of {wanted}"
     extra = [name for name in ("softcap", "s_aux", "position_bias", "sliding_window") if kwargs.get(name) is not None]
     if extra:
         raise ConfigError(f"this model's attention uses {', '.join(extra)}, which packed rows do not support")

@@ -68,8 +68,9 @@ def score_alone(policy: Policy, prompt: Prompt, answer: tuple[int, ...]) -> torc
 
 
 def _part(group: PackedGroup, policy: Policy) -> PackedGroup:
-    """Two short answers without placeholder ids: the model's own forward would take those for media."""
-    placeholder = policy.family.vision_token_id(policy.hf.config)
+    """Two short answers; where the prompt has media, without placeholder ids, which the model's own forward would take for
+    more of them."""
+    placeholder = policy.family.vision_token_id(policy.hf.config) if group.prompt.media else None
     answers = [tuple(0 if t == placeholder else t for t in a[:ANSWER_TOKENS]) for a in group.answers[:ANSWERS]]
     return PackedGroup(group.prompt, tuple((answers * ANSWERS)[:ANSWERS]))
 
@@ -78,7 +79,7 @@ def _media(prompt: Prompt, device: torch.device) -> dict[str, Any]:
     if not prompt.media:
         return {}
     pixels = torch.cat([m.pixel_values for m in prompt.media]).to(device)
-    return dict(pixel_values_videos=pixels, video_grid_thw=torch.tensor([m.grid_thw for m in prompt.media], device=device))
+    return {"pixel_values_videos": pixels, "video_grid_thw": torch.tensor([m.grid_thw for m in prompt.media], device=device)}
 
 
 @contextmanager
@@ -100,10 +101,11 @@ def _tower_in_step(policy: Policy, prompt: Prompt) -> Iterator[None]:
 
 @contextmanager
 def _evaluating(policy: Policy) -> Iterator[None]:
-    """No dropout, no checkpointing; afterwards as before."""
-    training = policy.training
+    """No dropout, no checkpointing; afterwards every module is in the mode it was in."""
+    training = [module for module in policy.modules() if module.training]
     policy.eval()
     try:
         yield
     finally:
-        policy.train(training)
+        for module in training:
+            module.training = True

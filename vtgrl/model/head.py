@@ -100,15 +100,14 @@ class _LinearLogprob(torch.autograd.Function):
             if entropy:
                 entropy_R[rows] = -(logp_cV.exp().mul_(logp_cV)).sum(-1)
         ctx.save_for_backward(hidden_RD, weight_VD, bias_V, target_R, lse_R, entropy_R)
-        ctx.temperature, ctx.chunk = temperature, chunk
-        ctx.set_materialize_grads(False)
+        ctx.temperature, ctx.entropy, ctx.chunk = temperature, entropy, chunk
         if not entropy:
             ctx.mark_non_differentiable(entropy_R)
         return logp_R, entropy_R
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_logp_R: torch.Tensor | None, grad_entropy_R: torch.Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad_logp_R: torch.Tensor, grad_entropy_R: torch.Tensor) -> tuple[Any, ...]:
         hidden_RD, weight_VD, bias_V, target_R, lse_R, entropy_R = ctx.saved_tensors
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden_RD = torch.empty_like(hidden_RD) if need_hidden else None
@@ -120,8 +119,8 @@ class _LinearLogprob(torch.autograd.Function):
             grad_cV = _score_gradient(
                 logp_cV,
                 target_R[rows],
-                None if grad_logp_R is None else grad_logp_R[rows],
-                None if grad_entropy_R is None else grad_entropy_R[rows],
+                grad_logp_R[rows],
+                grad_entropy_R[rows] if ctx.entropy else None,
                 entropy_R[rows],
             ).div_(ctx.temperature)
             if grad_bias_V is not None:
@@ -146,20 +145,15 @@ def _add_product(total_VD: torch.Tensor, grad_cV: torch.Tensor, hidden_cD: torch
 def _score_gradient(
     logp_cV: torch.Tensor,
     target_c: torch.Tensor,
-    grad_logp_c: torch.Tensor | None,
+    grad_logp_c: torch.Tensor,
     grad_entropy_c: torch.Tensor | None,
     entropy_c: torch.Tensor,
 ) -> torch.Tensor:
-    """d/d scores of grad_logp . logp[target] + grad_entropy . H:  g (1[target] - p) - g_H p (log p + H). Reuses `logp_cV`."""
+    """d/d scores of g . logp[target] + g_H . H:  g (1[target] - p) - g_H p (log p + H). May reuse `logp_cV`."""
     prob_cV = logp_cV.exp()
     if grad_entropy_c is None:
-        assert grad_logp_c is not None  # autograd calls us for at least one of the two
         grad_cV = prob_cV.mul_(-grad_logp_c[:, None])
     else:
         factor_cV = logp_cV.add_(entropy_c[:, None]).mul_(-grad_entropy_c[:, None])
-        if grad_logp_c is not None:
-            factor_cV.sub_(grad_logp_c[:, None])
-        grad_cV = prob_cV.mul_(factor_cV)
-    if grad_logp_c is not None:
-        grad_cV.scatter_add_(1, target_c[:, None], grad_logp_c[:, None])
-    return grad_cV
+        grad_cV = prob_cV.mul_(factor_cV.sub_(grad_logp_c[:, None]))
+    return grad_cV.scatter_add_(1, target_c[:, None], grad_logp_c[:, None])
