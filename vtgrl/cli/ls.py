@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from vtgrl.cli.common import Json, print_json, print_rows
-from vtgrl.core import registry
 from vtgrl.core.errors import ConfigError
 
 KEYS = "recipe-keys"
@@ -21,6 +20,8 @@ def ls(
 
     Example: vtgrl ls reward
     """
+    from vtgrl.core import registry
+
     if kind is None:
         kinds = [*registry.KINDS, KEYS]
         print_json(kinds) if json else print_rows([(name,) for name in kinds])
@@ -33,6 +34,8 @@ def ls(
 
 
 def _components(kind: str, json: bool) -> None:
+    from vtgrl.core import registry
+
     entries = [registry.get(kind, name) for name in registry.names(kind)]
     if json:
         print_json([{"name": e.name, "summary": e.summary, "paper": e.paper, "needs": sorted(e.needs)} for e in entries])

@@ -21,14 +21,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(train.app, name="train", rich_help_panel="Work")
-app.add_typer(evaluate.app, name="eval", rich_help_panel="Work")
-app.command("merge", rich_help_panel="Work")(merge.merge)
-app.add_typer(data.app, name="data", rich_help_panel="Work")
 app.command("quickstart", rich_help_panel="Start")(quickstart.quickstart)
 app.command("doctor", rich_help_panel="Start")(doctor.doctor)
-app.add_typer(recipes.app, name="recipes", rich_help_panel="Look up")
+app.command("merge", rich_help_panel="Work")(merge.merge)
 app.command("ls", rich_help_panel="Look up")(ls.ls)
+app.add_typer(train.app, name="train", rich_help_panel="Work")
+app.add_typer(evaluate.app, name="eval", rich_help_panel="Work")
+app.add_typer(data.app, name="data", rich_help_panel="Work")
+app.add_typer(recipes.app, name="recipes", rich_help_panel="Look up")
 
 
 def _version(wanted: bool) -> None:
@@ -41,8 +41,9 @@ def _version(wanted: bool) -> None:
 def root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
     """Post-train video language models to ground language in time.
 
-    Data goes to stdout, logs and progress to stderr. Exit codes: 0 ok, 1 failed run, 2 usage or recipe,
-    3 environment, 130 interrupted after a checkpoint. VTGRL_DEBUG=1 shows tracebacks.
+    stdout: data. stderr: logs and progress. VTGRL_DEBUG=1 shows tracebacks.
+
+    Exit codes: 0 ok, 1 failed run, 2 usage or recipe, 3 environment, 130 interrupted.
     """
 
 

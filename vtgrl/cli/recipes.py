@@ -9,8 +9,6 @@ import typer
 
 from vtgrl.cli.common import Json, print_json, print_rows
 from vtgrl.core.errors import ConfigError
-from vtgrl.core.jsonl import atomic_write
-from vtgrl.core.recipe import find_recipe, recipe_names, recipes_dir
 
 app = typer.Typer(no_args_is_help=True, help="Recipes that come with vtgrl.")
 Name = Annotated[str, typer.Argument(help="A name of `vtgrl recipes ls`.", show_default=False)]
@@ -19,6 +17,8 @@ Name = Annotated[str, typer.Argument(help="A name of `vtgrl recipes ls`.", show_
 @app.command("ls")
 def list_recipes(json: Json = False) -> None:
     """Names and what they are for."""
+    from vtgrl.core.recipe import recipe_names, recipes_dir
+
     rows = [(name, _title(recipes_dir() / f"{name}.yaml")) for name in recipe_names()]
     print_json([{"name": name, "title": title} for name, title in rows]) if json else print_rows(rows)
 
@@ -26,12 +26,17 @@ def list_recipes(json: Json = False) -> None:
 @app.command()
 def show(name: Name) -> None:
     """Print a recipe with its comments."""
+    from vtgrl.core.recipe import find_recipe
+
     typer.echo(find_recipe(name).read_text(encoding="utf-8"), nl=False)
 
 
 @app.command()
 def cp(name: Name, to: Annotated[Path | None, typer.Argument(help="File or folder to write; without it ./NAME.yaml.")] = None) -> None:
     """Copy a recipe to change it."""
+    from vtgrl.core.jsonl import atomic_write
+    from vtgrl.core.recipe import find_recipe
+
     source = find_recipe(name)
     target = to or Path(source.name)
     target = target / source.name if target.is_dir() else target

@@ -11,15 +11,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 from vtgrl.cli.common import Json, print_json
-from vtgrl.core.checks import missing
 from vtgrl.core.errors import ConfigError
-from vtgrl.core.recipe import dump_recipe, load_recipe
-from vtgrl.core.schema import GrpoRecipe, SftRecipe
 
 app = typer.Typer(no_args_is_help=True, help="Train a policy.")
 
 Kind = Literal["sft", "grpo"]
-RECIPES: dict[str, type[Any]] = {"sft": SftRecipe, "grpo": GrpoRecipe}
 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys, such as optim.lr=1e-6.")]
 Recipe = Annotated[str | None, typer.Option("--recipe", "-r", metavar="FILE|NAME", help="Recipe file, or a name of `vtgrl recipes ls`.")]
@@ -83,7 +79,12 @@ def _train(
     print_config: bool,
     json: bool,
 ) -> None:
-    loaded = load_recipe(RECIPES[kind], file=recipe, overrides=overrides)
+    from vtgrl.core.checks import missing
+    from vtgrl.core.recipe import dump_recipe, load_recipe
+    from vtgrl.core.schema import GrpoRecipe, SftRecipe
+
+    cls: type[Any] = {"sft": SftRecipe, "grpo": GrpoRecipe}[kind]
+    loaded = load_recipe(cls, file=recipe, overrides=overrides)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if print_config:
         typer.echo(dump_recipe(loaded), nl=False)

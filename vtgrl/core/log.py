@@ -8,7 +8,6 @@ import sys
 from functools import cache
 
 from rich.console import Console
-from rich.logging import RichHandler
 
 logger = logging.getLogger("vtgrl")
 
@@ -30,6 +29,8 @@ def setup_logging(level: int = logging.INFO) -> None:
 
 def _handler(rank: str) -> logging.Handler:
     if sys.stderr.isatty() and rank == "0":
+        from rich.logging import RichHandler  # slow to import
+
         return RichHandler(console=console(), show_path=False, log_time_format="%H:%M:%S", markup=False)
     handler = logging.StreamHandler(sys.stderr)
     mark = "" if rank == "0" else f"[rank {rank}] "

@@ -1,0 +1,56 @@
+"""`vtgrl data world|check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vtgrl.cli.common import Json, Out, print_json, print_rows
+from vtgrl.core.errors import RunError
+
+app = typer.Typer(no_args_is_help=True, help="Make and look at data.")
+
+
+@app.command()
+def world(
+    out: Out,
+    n: Annotated[int, typer.Option("--n", min=1, help="Clips, each with one question.")] = 64,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same files.")] = 0,
+    size: Annotated[int, typer.Option("--size", help="Height and width of a frame.")] = 56,
+    fps: Annotated[int, typer.Option("--fps", help="Frames a second.")] = 8,
+    seconds: Annotated[tuple[float, float], typer.Option("--seconds", help="Shortest and longest clip.")] = (8.0, 8.0),
+    difficulty: Annotated[int, typer.Option("--difficulty", help="More shapes at a time.")] = 0,
+    val_every: Annotated[int, typer.Option("--val-every", help="Every so many clips one is for validation; 0: none.")] = 8,
+) -> None:
+    """Generate grounding clips (mp4) with exact windows and captions.
+
+    Example: vtgrl data world --out world --n 512 --seed 0
+    """
+    from vtgrl.data.world import make_world
+
+    make_world(out, n=n, seed=seed, size=size, fps=fps, seconds=seconds, difficulty=difficulty, val_every=val_every)
+    typer.echo(str(out / "world.jsonl"))
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="Annotation file.", show_default=False)],
+    source: Annotated[str, typer.Option("--source", "-s", help="A name of `vtgrl ls source`.")] = "jsonl",
+    videos: Annotated[Path | None, typer.Option("--videos", help="Folder of the video files; without it that of the file.")] = None,
+    backend: Annotated[Literal["decord", "pyav"], typer.Option("--backend", help="Decoder.")] = "decord",
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds after which a decode counts as stuck.")] = 60.0,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that decode.")] = 0,
+    json: Json = False,
+) -> None:
+    """Read every row, decode the ends of every clip, list what cannot be used. Exit 1 when something cannot.
+
+    Example: vtgrl data check train_2k5.json --source time_r1 --videos VIDEOS
+    """
+    from vtgrl.data.check import check_file
+
+    report = check_file(path, source=source, videos=videos, backend=backend, timeout_s=timeout_s, workers=workers)
+    print_json(vars(report)) if json else print_rows((key, str(value)) for key, value in vars(report).items())
+    if not report.ok:
+        raise RunError(f"{path}: some rows or videos cannot be used; see above")
