@@ -17,6 +17,7 @@ from vtgrl.core.log import logger
 from vtgrl.core.registry import Component, get
 from vtgrl.core.schema import Dtype, SamplingConfig, VideoConfig
 from vtgrl.core.types import Sample
+from vtgrl.eval.files import find_video
 from vtgrl.eval.protocol import Protocol
 from vtgrl.eval.rules import ALL, Rules, choose_protocol, make_rules
 from vtgrl.eval.run import evaluate
@@ -31,7 +32,6 @@ from vtgrl.rollout.protocol import EngineContext, RolloutEngine
 if TYPE_CHECKING:
     from vtgrl.eval.vtg import VtgOptions
 
-EXTENSIONS = (".mp4", ".mkv", ".webm", ".avi", ".mov")
 PROMPT_ROOM = 2048
 """Prompt tokens beside those of the video, unless --max-prompt-tokens says otherwise."""
 
@@ -112,18 +112,6 @@ def locate(samples: Sequence[Sample], videos: Path) -> tuple[list[Sample], list[
     if lost:
         logger.warning("%s: %d of %d videos are missing, first %s; their queries count as 0", videos, len(lost), len(paths), lost[0])
     return found, lost
-
-
-def find_video(videos: Path, name: str) -> Path | None:
-    """The file of a video in a folder: the name as given, without its folders, or with another extension."""
-    for candidate in (videos / name, videos / Path(name).name):
-        if candidate.is_file():
-            return candidate
-        for extension in EXTENSIONS:
-            other = candidate.with_suffix(extension) if candidate.suffix in EXTENSIONS else Path(f"{candidate}{extension}")
-            if other.is_file():
-                return other
-    return None
 
 
 def make_plan(options: VtgOptions, protocol: Protocol, parts: ModelParts) -> Plan:

@@ -164,7 +164,7 @@ def _row(
         "windows": [list(w) for w in windows],
         "pred": None if not found else found[0] if single else found,
         "iou": iou,
-        "kind": "ok" if found else parsed.kind or failure_kind(output),
+        "kind": "ok" if found else _why(parsed, output),
         "flags": flags_of(parsed, output, duration),
         "output_text": output.text,
         "finish": output.finish,
@@ -173,6 +173,12 @@ def _row(
     if crash:
         row["crash"] = True
     return row
+
+
+def _why(parsed: Parsed, output: Output) -> str:
+    if output.text is not None and output.finish == "length":
+        return "truncated"
+    return parsed.kind or failure_kind(output)
 
 
 def failure_kind(output: Output) -> str:
