@@ -7,6 +7,7 @@ survive `decode(skip_special_tokens=True)`.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -95,8 +96,9 @@ def _corpus() -> list[str]:
     return scenes[::7] + _PROSE.split("\n") * 40 + line_starts * 10 + times * 5
 
 
-def make_tokenizer(*, vision: bool = True) -> PreTrainedTokenizerFast:
-    """Train the tokenizer. `vision` picks the chat template that takes videos; the vocabulary is the same."""
+@cache
+def _trained() -> str:
+    """The tokenizer as JSON: trained once a process."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -111,8 +113,13 @@ def make_tokenizer(*, vision: bool = True) -> PreTrainedTokenizerFast:
     raw.train_from_iterator(_corpus(), trainer)
     raw.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     assert raw.get_vocab_size() == VOCAB_SIZE, raw.get_vocab_size()
+    return str(raw.to_str())
+
+
+def make_tokenizer(*, vision: bool = True) -> PreTrainedTokenizerFast:
+    """The tokenizer, always the same. `vision` picks the chat template that takes videos; the vocabulary is the same."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=raw,
+        tokenizer_object=Tokenizer.from_str(_trained()),
         eos_token=TURN_END,
         pad_token=END_OF_TEXT,
         additional_special_tokens=[s for s in SPECIALS if s not in (END_OF_TEXT, TURN_END)],
