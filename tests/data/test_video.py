@@ -219,7 +219,8 @@ def test_cut_file_and_whole_file_give_the_same_clip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "duration", "rate", "frames"), [("3MSZA", 31.0, 30.0, 62), ("OHOFG", 35.1415, 10000 / 1049, 70), ("video1", 22.0278, 22.29, 44)]
+    ("name", "duration", "rate", "frames"),
+    [("3MSZA", 31.0, 30.0, 62), ("OHOFG", 35.1415, 10000 / 1049, 70), ("video1", 22.0278, 22.29, 44)],
 )
 def test_real_videos(shared_dir: Path, name: str, duration: float, rate: float, frames: int) -> None:
     clip = both(shared_dir / "data/videos" / f"{name}.mp4")

@@ -265,7 +265,8 @@ class Collector:
         clipped, excess = clip_windows(sample, where=where)
         self._seen[sample.id] = where
         if excess > FLOAT_NOISE:
-            self._clipped.append(f"{where.rpartition(':')[2]} by {excess:.2f} s")
+            place = where.rpartition(":")[2]
+            self._clipped.append(f"{'row ' if place.isdigit() else ''}{place} by {excess:.2f} s")
         elif excess > 0:
             self._noise += 1
         self._zero += bool(clipped.meta.get(ZERO_LENGTH))
@@ -280,7 +281,7 @@ class Collector:
         notes = []
         if self._clipped:
             places = _shorten(self._clipped)
-            notes.append(f"{len(self._clipped)} rows have a window that ends after the clip; ended with it (row {places})")
+            notes.append(f"{len(self._clipped)} rows have a window that ends after the clip; ended with it: {places}")
         if self._noise:
             notes.append(f"{self._noise} rows have a window that ends after the clip by {FLOAT_NOISE} s or less; ended with it")
         if self._zero:

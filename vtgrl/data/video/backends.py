@@ -58,8 +58,11 @@ class PyavReader:
         """See VideoReader."""
         with open_video(self._info.path) as (container, stream):
             walk = _Walk(self._info, container, stream)
-            for index in indices:
-                yield upright(walk.to(index))
+            try:
+                for index in indices:
+                    yield upright(walk.to(index))
+            finally:
+                walk.end()
 
 
 class _Walk:
@@ -87,6 +90,10 @@ class _Walk:
                 jumped = False
                 self._restart(int(self._info.pts_N[0]))
         raise FrameMissing(index, self._damage or "the file ends before it", frames_before_end=self._here + 1)
+
+    def end(self) -> None:
+        """Let go of the decoder now: walk and generator hold each other, which would wait for the garbage collector."""
+        self._frames = iter(())
 
     def _jump(self, index: int) -> bool:
         """Seek to the last keyframe at or before the frame, when that lies ahead of here."""

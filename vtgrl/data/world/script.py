@@ -100,9 +100,12 @@ def _slots(rng: np.random.Generator, count: int, ticks: int) -> list[tuple[int, 
 
 
 def _interval(rng: np.random.Generator, begin: int, end: int) -> tuple[int, int]:
-    """A random interval inside [begin, end] ticks, between two ticks and three quarters of it long."""
+    """A random interval inside [begin, end] ticks, from two ticks to half of it long.
+
+    Longer ones would make guessing pay: with up to three quarters, a constant answer already has mIoU 0.50, so 0.38.
+    """
     room = end - begin
-    length = int(rng.integers(2, max(2, room * 3 // 4) + 1))
+    length = int(rng.integers(2, max(2, room // 2) + 1))
     start = begin + int(rng.integers(0, room - length + 1))
     return start, start + length
 
