@@ -92,6 +92,7 @@ def load_plain(path: str | Path, *, dtype: Dtype | None = None) -> PreTrainedMod
             dtype="auto" if dtype is None else DTYPES[dtype],
             attn_implementation="sdpa",
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # `_check_complete` refuses them, by name
         )
     except OSError as error:
         raise ConfigError(f"{path}: weights cannot be read: {_first_line(error)}") from error
