@@ -84,6 +84,16 @@ def test_time_r1_faults_are_reproduced_but_never_crash() -> None:
     assert u(think("8.50 TO 12.40"), form="time_r1") == 1.0
 
 
+def test_truth_that_leaves_the_clip() -> None:
+    """TaRO and ours clip it, Time-R1 does not (R4)."""
+    taro, time_r1 = think("20.00s to 30.00s"), think("20.00 to 30.00")
+    for truth in ((20.0, 40.0), (20.0, 14220.0)):
+        assert u(taro, (truth,), form="taro") == u(taro, (truth,)) == 1.0
+        assert u(time_r1, (truth,), form="time_r1", shape="iou") == pytest.approx(10 / (truth[1] - 20))
+    assert u(think("0.00s to 10.00s"), ((-10.0, 10.0),), form="taro") == 1.0
+    assert u(think("0.00 to 10.00"), ((-10.0, 10.0),), form="time_r1", shape="iou") == 0.5
+
+
 def test_overshoot_beats_no_overlap_in_ours_only() -> None:
     """T9: TaRO pays less for a window that covers the truth and runs far over than for one that misses it."""
     over, miss = think("5.00s to 100.00s"), think("21.00s to 25.00s")

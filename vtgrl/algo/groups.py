@@ -50,8 +50,7 @@ def group_stats(reward_N: torch.Tensor, group_N: torch.Tensor) -> GroupStats:
     count_N = per_row(good_N)
     mean_N = per_row(value_N) / count_N.clamp(min=1)
     square_N = per_row(torch.where(good_N, (value_N - mean_N) ** 2, 0.0))
-    flat_N = extreme(torch.inf, "amin") >= extreme(-torch.inf, "amax")
-    flat_N |= count_N < 2
+    flat_N = extreme(torch.inf, "amin") >= extreme(-torch.inf, "amax")  # no reward at all: inf >= -inf
     std_N = torch.where(flat_N, 0.0, (square_N / (count_N - 1).clamp(min=1)).sqrt())
     return GroupStats(count_N, mean_N, std_N, flat_N)
 

@@ -11,8 +11,6 @@ from vtgrl.core.registry import opt, register
 from vtgrl.core.spans import parse_span
 from vtgrl.reward.types import RewardConfig, RewardOutput, RewardRow
 
-FormatForm = Literal["strict", "taro", "time_r1"]
-
 _JOINT = re.compile(r"</think>\s*<answer>")
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -21,7 +19,7 @@ _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 class FormatConfig(RewardConfig):
     """Settings of the format reward."""
 
-    form: FormatForm = opt(
+    form: Literal["strict", "taro", "time_r1"] = opt(
         "strict", "time_r1: a think block, then an answer block; taro: each tag exactly once as well; strict: the answer parses as well"
     )
     think: bool = opt(True, "false: one answer block spans the whole text (no-think prompts)")
@@ -55,13 +53,9 @@ def has_shape(text: str, *, think: bool = True) -> bool:
 
     Same verdict as a full match of those patterns, without their back-tracking.
     """
-    end = len(text) - len("</answer>")
     if not text.endswith("</answer>") or not text.startswith("<think>" if think else "<answer>"):
         return False
-    if not think:
-        return end >= len("<answer>")
-    joint = _JOINT.search(text, len("<think>"))
-    return joint is not None and joint.end() <= end
+    return not think or _JOINT.search(text, len("<think>")) is not None
 
 
 def _each_tag_once(text: str, *, think: bool) -> bool:

@@ -17,20 +17,17 @@ from vtgrl.core.types import Window
 from vtgrl.reward.official import taro_window, time_r1_window
 from vtgrl.reward.types import RewardConfig, RewardOutput, RewardRow
 
-IouForm = Literal["vtgrl", "taro", "time_r1", "plain"]
-Shape = Literal["auto", "boundary", "iou"]
-
 
 @dataclass(frozen=True)
 class IouConfig(RewardConfig):
     """Settings of the IoU reward."""
 
-    form: IouForm = opt(
+    form: Literal["vtgrl", "taro", "time_r1", "plain"] = opt(
         "vtgrl",
         "vtgrl: any answer that states a span, prediction and truth clamped to the clip; taro: only `Xs to Ys`, truth clamped; "
         "time_r1: only `X to Y`, nothing clamped; plain: IoU alone with the truth as annotated",
     )
-    shape: Shape = opt(
+    shape: Literal["auto", "boundary", "iou"] = opt(
         "auto",
         "boundary: IoU x (1 - |start error| / D) x (1 - |end error| / D); iou: IoU alone; auto: boundary on training rows, as TaRO",
     )
@@ -60,7 +57,7 @@ def _value(row: RewardRow, config: IouConfig, kinds: Counter[str]) -> float | No
     return max(_score(window, truth, row, config) for truth in row.sample.windows)
 
 
-def _predict(row: RewardRow, form: IouForm) -> tuple[Window | None, str]:
+def _predict(row: RewardRow, form: str) -> tuple[Window | None, str]:
     text = row.completion.text
     if form in ("taro", "time_r1"):
         window = taro_window(text) if form == "taro" else time_r1_window(text)
