@@ -20,7 +20,7 @@ def test_one_answer_a_prompt_cannot_be_compared_with_its_group(advantage):
         (["rollout.n=0"], "rollout.n = 0 is outside its range"),
         (["train.batch=10", "algo.updates=4"], "cannot be split into 4 equal optimizer steps"),
         (["rollout.sampling.temperature=0"], "all 8 answers of a group would be the same"),
-        (["algo.advantage=groop"], "unknown advantage 'groop'; did you mean 'grpo'?"),
+        (["algo.advantage=grop"], "unknown advantage 'grop'; did you mean 'grpo'?"),
         (["reward.5.weight=2"], "reward has no item '5'"),
     ],
 )

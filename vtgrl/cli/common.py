@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +14,20 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.", show_default=False)]
+
+
+@contextmanager
+def stdout_for_data() -> Iterator[None]:
+    """While libraries work, what they print goes to stderr: stdout carries nothing but our data."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def print_json(value: Any) -> None:

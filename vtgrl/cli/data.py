@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from vtgrl.cli.common import Json, Out, print_json, print_rows
+from vtgrl.cli.common import Json, Out, print_json, print_rows, stdout_for_data
 from vtgrl.core.errors import RunError
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at data.")
@@ -30,7 +30,8 @@ def world(
     """
     from vtgrl.data.world import make_world
 
-    make_world(out, n=n, seed=seed, size=size, fps=fps, seconds=seconds, difficulty=difficulty, val_every=val_every)
+    with stdout_for_data():
+        make_world(out, n=n, seed=seed, size=size, fps=fps, seconds=seconds, difficulty=difficulty, val_every=val_every)
     typer.echo(str(out / "world.jsonl"))
 
 
@@ -50,7 +51,8 @@ def check(
     """
     from vtgrl.data.check import check_file
 
-    report = check_file(path, source=source, videos=videos, backend=backend, timeout_s=timeout_s, workers=workers)
+    with stdout_for_data():
+        report = check_file(path, source=source, videos=videos, backend=backend, timeout_s=timeout_s, workers=workers)
     print_json(vars(report)) if json else print_rows((key, str(value)) for key, value in vars(report).items())
     if not report.ok:
         raise RunError(f"{path}: some rows or videos cannot be used; see above")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vtgrl.cli.common import Json, print_json, print_rows
+from vtgrl.cli.common import Json, print_json, print_rows, stdout_for_data
 
 app = typer.Typer(no_args_is_help=True, help="Evaluate temporal grounding, and say when numbers do not compare.")
 
@@ -91,7 +91,8 @@ def vtg(
     from vtgrl.eval.vtg import VtgOptions, run_vtg
 
     given = {key: value for key, value in locals().items() if key in VtgOptions.__dataclass_fields__}
-    result = run_vtg(VtgOptions(**{**given, **_chosen(given)}))
+    with stdout_for_data():
+        result = run_vtg(VtgOptions(**{**given, **_chosen(given)}))
     print_json(finite(result)) if json else _print_result(result)
     found = problems(result)
     if strict and found:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vtgrl.cli.common import Json, print_json, print_rows
+from vtgrl.cli.common import Json, print_json, print_rows, stdout_for_data
 from vtgrl.core.errors import ConfigError
 
 KEYS = "recipe-keys"
@@ -36,7 +36,8 @@ def ls(
 def _components(kind: str, json: bool) -> None:
     from vtgrl.core import registry
 
-    entries = [registry.get(kind, name) for name in registry.names(kind)]
+    with stdout_for_data():
+        entries = [registry.get(kind, name) for name in registry.names(kind)]
     if json:
         print_json([{"name": e.name, "summary": e.summary, "paper": e.paper, "needs": sorted(e.needs)} for e in entries])
     else:

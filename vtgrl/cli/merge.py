@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vtgrl.cli.common import Out
+from vtgrl.cli.common import Out, stdout_for_data
 
 
 def merge(
@@ -18,7 +18,8 @@ def merge(
 
     Example: vtgrl merge runs/grpo/ckpt/step_000050 --out model
     """
-    from vtgrl.merge.zero3 import merge_checkpoint
+    with stdout_for_data():
+        from vtgrl.merge.zero3 import merge_checkpoint
 
-    merge_checkpoint(source, out=out)
+        merge_checkpoint(source, out=out)
     typer.echo(str(out))

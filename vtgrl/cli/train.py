@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vtgrl.cli.common import Json, print_json
+from vtgrl.cli.common import Json, print_json, stdout_for_data
 from vtgrl.core.errors import ConfigError
 
 app = typer.Typer(no_args_is_help=True, help="Train a policy.")
@@ -84,7 +84,8 @@ def _train(
     from vtgrl.core.schema import GrpoRecipe, SftRecipe
 
     cls: type[Any] = {"sft": SftRecipe, "grpo": GrpoRecipe}[kind]
-    loaded = load_recipe(cls, file=recipe, overrides=overrides)
+    with stdout_for_data():
+        loaded = load_recipe(cls, file=recipe, overrides=overrides)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if print_config:
         typer.echo(dump_recipe(loaded), nl=False)
@@ -97,7 +98,8 @@ def _train(
     run_dir = _run_dir(kind, run_dir, resume, world)
     if nproc > 1:
         raise typer.Exit(_launch(kind, overrides, recipe, run_dir, resume, nproc, json))
-    summary = _run(kind, loaded, run_dir, resume)
+    with stdout_for_data():
+        summary = _run(kind, loaded, run_dir, resume)
     if os.environ.get("RANK", "0") == "0":
         print_json(summary) if json else typer.echo(summary["model"])
 
@@ -138,9 +140,10 @@ def _launch(kind: Kind, overrides: list[str], recipe: str | None, run_dir: Path,
 
 
 def _dry_run(kind: Kind, recipe: Any, *, world_size: int, allow_missing: bool, json: bool) -> None:
-    from vtgrl.train.plan import plan
+    with stdout_for_data():
+        from vtgrl.train.plan import plan
 
-    report = plan(recipe, kind=kind, world_size=world_size)
+        report = plan(recipe, kind=kind, world_size=world_size)
     print_json(report.to_dict()) if json else typer.echo(report.to_text())
     if report.missing and not allow_missing:
         raise ConfigError("\n".join(report.missing))
