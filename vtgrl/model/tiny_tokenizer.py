@@ -1,4 +1,4 @@
-"""A small byte-level BPE tokenizer for tiny checkpoints: trained in a second, always to the same 896 entries.
+"""A small byte-level BPE tokenizer for tiny checkpoints: trained in a second, always to the same 1,024 entries.
 
 The words of generated clips and of the usual grounding prompts become one token each, digits stay single ("12.50s" is
 `1 2 . 5 0 s`, so that a model learns one digit at a time), and the reasoning tags are one ordinary token each: they
@@ -13,7 +13,7 @@ from itertools import product
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-VOCAB_SIZE = 896
+VOCAB_SIZE = 1024
 END_OF_TEXT = "<|endoftext|>"
 TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
@@ -83,6 +83,12 @@ final result. The person opens a door, takes food, sits down, turns on a light, 
 closes the window, eats a sandwich, drinks water, looks at a phone, laughs, walks through the room, cooks, smiles, pours.
 Question: Options: Please respond with the letter. Timestamps are given as numbers with decimals. within tag tags thought
 process reasoning specific specified key relevant content explanation reply following user system assistant text image
+So the stretch that fits is this one. Put your thoughts here. State where it begins and ends. Finish with an answer that looks
+like this. At first, the dog runs across the meadow. In front of the fence it crouches and lands on the other side. Think it
+through, one line for each thing; give every line its time. Another complete reply to the query, exactly in this form, such as
+the sentence tells. What is sought? Therefore the sought moment is the last of these. Reason before you answer. Given that,
+first and last second, take place, two decimals after each number, both, all, from, when, then, there, here, about, over, not,
+above, below, beside, middle. Yes. No. Maybe. Never again.
 """
 _TIME = "<answer>{a}.{b}{c}s to {c}{a}.{b} seconds</answer> <{a}.{b} seconds> {a}{b}, {c}. ({a}:{b})"
 
