@@ -39,13 +39,9 @@ class BenchConfig:
 def gt_digest(samples: Sequence[Sample]) -> str:
     """16 hex digits over video, cut, query and true windows of every query, whatever their order and their ids."""
     lines = sorted(
-        json.dumps([_stem(s), s.video.start if s.video else None, " ".join(s.query.split()), [list(w) for w in s.windows]]) for s in samples
+        repr((*content_key(s.video.path if s.video else "", s.query), s.video.start if s.video else None, s.windows)) for s in samples
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def _stem(sample: Sample) -> str:
-    return content_key(sample.video.path if sample.video else "", "")[0]
 
 
 class Gather:
@@ -142,7 +138,10 @@ def json_items(path: Path) -> Iterator[tuple[str, Any]]:
 
 def first_of(row: Mapping[str, Any], keys: Iterable[str]) -> Any:
     """The value of the first key that is there and not null."""
-    return next((row[key] for key in keys if row.get(key) is not None), None)
+    for key in keys:
+        if row.get(key) is not None:
+            return row[key]
+    return None
 
 
 def windows_of(windows: Any, where: str) -> tuple[Window, ...]:
@@ -157,7 +156,7 @@ def windows_of(windows: Any, where: str) -> tuple[Window, ...]:
     for window in windows:
         if not isinstance(window, (list, tuple)) or len(window) != 2:
             raise DataError(f"{where}: a true window is [start, end], not {window!r}")
-        start, end = (_required_seconds(v, where) for v in window)
+        start, end = _required_seconds(window[0], where), _required_seconds(window[1], where)
         if start > end:
             raise DataError(f"{where}: true window [{start}, {end}] is reversed")
         found.append((start, end))

@@ -23,7 +23,7 @@ _NAME_SPAN = re.compile(r"_(\d+(?:\.\d+)?)_(\d+(?:\.\d+)?)$")
 MEANING = {
     "unusable": "row left out: it cannot be read",
     "end_beyond_duration": "a window ends after the video: no answer inside the video reaches IoU 1",
-    "float_noise": f"a window ends after the video by less than {NOISE} s: clip it",
+    "float_noise": f"of these, by less than {NOISE} s: clip them",
     "start_beyond_duration": "a window starts after the video",
     "zero_length": "a window without length: no evaluator can score it above 0",
     "duplicate_query": "the same video and query more than once: evaluators that key by text fold them",
@@ -87,8 +87,9 @@ def _windows(samples: Sequence[Sample]) -> Iterator[dict[str, str]]:
         for start, end in sample.windows:
             over = end - duration if duration is not None else 0.0
             if over > 0:
-                kind = "float_noise" if over < NOISE else "end_beyond_duration"
-                yield _finding(kind, sample, f"[{start}, {end}] in {duration} s")
+                yield _finding("end_beyond_duration", sample, f"[{start}, {end}] in {duration} s")
+            if 0 < over < NOISE:
+                yield _finding("float_noise", sample, f"[{start}, {end}] in {duration} s")
             if duration is not None and start >= duration:
                 yield _finding("start_beyond_duration", sample, f"[{start}, {end}] in {duration} s")
             if start == end:

@@ -20,6 +20,7 @@ from vtgrl.eval.ranked import Ranked
 from vtgrl.eval.score import Output
 from vtgrl.eval.types import GroundTruth
 
+_EXTENSIONS = frozenset(("mp4", "mkv", "webm", "avi", "mov"))
 NO_ROW = "the predictions file has no row for it"
 
 
@@ -123,8 +124,8 @@ def _match_content(rows: Sequence[tuple[str, Mapping[str, Any]]], truth: GroundT
 def content_key(video: str, query: str) -> tuple[str, str]:
     """Video name without folder and extension, query without extra white space."""
     name = video.rsplit("/", 1)[-1]
-    stem = name[: -len(name.rsplit(".", 1)[-1]) - 1] if name.lower().endswith((".mp4", ".mkv", ".webm", ".avi")) else name
-    return stem, " ".join(query.split())
+    stem, dot, extension = name.rpartition(".")
+    return stem if dot and extension.lower() in _EXTENSIONS else name, " ".join(query.split())
 
 
 def _output(row: Mapping[str, Any], where: str) -> Output:

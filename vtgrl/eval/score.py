@@ -193,7 +193,9 @@ def failure_kind(output: Output) -> str:
 def is_truncated(output: Output) -> bool:
     """Cut by the token limit, or a tag that was opened and never closed."""
     text = output.text or ""
-    return output.finish == "length" or any(text.count(f"<{tag}>") > text.count(f"</{tag}>") for tag in ("think", "answer"))
+    if output.finish == "length" or "<" not in text:
+        return output.finish == "length"
+    return text.count("<think>") > text.count("</think>") or text.count("<answer>") > text.count("</answer>")
 
 
 def flags_of(parsed: Parsed, output: Output, duration: float | None) -> list[str]:
@@ -203,11 +205,13 @@ def flags_of(parsed: Parsed, output: Output, duration: float | None) -> list[str
     if parsed.flags is not None:
         return [*parsed.flags, *(["truncated"] if is_truncated(output) else [])]
     start, end = parsed.windows[0]
-    found = {
-        "reversed": start > end,
-        "zero_length": start == end,
-        "beyond_duration": duration is not None and max(start, end) > duration + NOISE,
-        "several_answers": output.text.count("<answer>") > 1,
-        "truncated": is_truncated(output),
-    }
-    return [name for name, yes in found.items() if yes]
+    found: list[str] = []
+    if start >= end:
+        found.append("reversed" if start > end else "zero_length")
+    if duration is not None and max(start, end) > duration + NOISE:
+        found.append("beyond_duration")
+    if output.text.count("<answer>") > 1:
+        found.append("several_answers")
+    if is_truncated(output):
+        found.append("truncated")
+    return found

@@ -10,6 +10,8 @@ from vtgrl.core.registry import register
 from vtgrl.eval.benchmark import BenchConfig, Gather, first_of, jsonl_rows
 from vtgrl.eval.types import GroundTruth
 
+_KEPT = ("relevant_clip_ids", "saliency_scores", "type")
+
 
 @dataclass(frozen=True)
 class JsonlConfig(BenchConfig):
@@ -21,8 +23,6 @@ def jsonl(path: Path, *, config: JsonlConfig) -> GroundTruth:
     """Rows with `qid` or `id`, `query`, `duration` and `relevant_windows` or `windows`."""
     gather = Gather(path)
     for where, row in jsonl_rows(path):
-        video = row.get("video")
-        ref: dict[str, Any] = video if isinstance(video, dict) else {"path": first_of(row, ("video_file", "video", "vid"))}
         name = first_of(row, ("qid", "id"))
         if name is None:
             gather.reject(where, 'no "qid" or "id"')
@@ -30,13 +30,19 @@ def jsonl(path: Path, *, config: JsonlConfig) -> GroundTruth:
         gather.add(
             where,
             id=name,
-            video=ref.get("path") or str(name),
             query=row.get("query"),
             windows=first_of(row, ("relevant_windows", "windows")),
-            duration=first_of({**row, **ref}, ("duration",)),
-            start=first_of({**row, **ref}, ("video_start", "start")),
-            end=first_of({**row, **ref}, ("video_end", "end")),
-            maybe_cut=bool(ref.get("maybe_cut", False)),
-            **{k: row[k] for k in ("relevant_clip_ids", "saliency_scores") if k in row},
+            **_clip(row, str(name)),
+            **{k: row[k] for k in _KEPT if k in row},
         )
     return gather.truth()
+
+
+def _clip(row: dict[str, Any], name: str) -> dict[str, Any]:
+    """Video, length and cut; a canonical sample holds them in an object."""
+    video = row.get("video")
+    if isinstance(video, dict):
+        cut = {key: video.get(key) for key in ("duration", "start", "end")}
+        return {"video": video.get("path") or name, "maybe_cut": bool(video.get("maybe_cut")), **cut}
+    path = row.get("video_file") or video or row.get("vid") or name
+    return {"video": path, "duration": row.get("duration"), "start": row.get("video_start"), "end": row.get("video_end")}
