@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from vtgrl.cli.common import Json, Out, print_json, print_rows, stdout_for_data
 from vtgrl.core.errors import RunError
+
+if TYPE_CHECKING:
+    from vtgrl.data.check import CheckReport
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at data.")
 
@@ -35,9 +39,18 @@ def world(
     typer.echo(str(out / "world.jsonl"))
 
 
+def _rows(report: CheckReport) -> Iterator[tuple[str, str]]:
+    yield from ((key, str(value)) for key, value in vars(report).items() if isinstance(value, int))
+    yield from (("rejected", f"{where}: {reason}") for where, reason in report.rejected)
+    yield from (("broken", f"{path} ({count} rows): {reason}") for path, reason, count in report.broken)
+    yield from (("row", f"{where}: {reason}") for where, reason in report.rows)
+    yield from (("note", note) for note in report.notes)
+
+
 @app.command()
 def check(
     path: Annotated[Path, typer.Argument(help="Annotation file.", show_default=False)],
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the source, such as csv=FILE.")] = None,
     source: Annotated[str, typer.Option("--source", "-s", help="A name of `vtgrl ls source`.")] = "jsonl",
     videos: Annotated[Path | None, typer.Option("--videos", help="Folder of the video files; without it that of the file.")] = None,
     backend: Annotated[Literal["decord", "pyav"], typer.Option("--backend", help="Decoder.")] = "decord",
@@ -49,10 +62,13 @@ def check(
 
     Example: vtgrl data check train_2k5.json --source time_r1 --videos VIDEOS
     """
-    from vtgrl.data.check import check_file
-
     with stdout_for_data():
-        report = check_file(path, source=source, videos=videos, backend=backend, timeout_s=timeout_s, workers=workers)
-    print_json(vars(report)) if json else print_rows((key, str(value)) for key, value in vars(report).items())
+        from vtgrl.core.recipe import load_recipe
+        from vtgrl.core.schema import DataConfig
+        from vtgrl.data.check import check_file
+
+        data = load_recipe(DataConfig, overrides=[f"source={source}", *(f"source.{key}" for key in keys or [])])
+        report = check_file(path, source=data.source, videos=videos, backend=backend, timeout_s=timeout_s, workers=workers)
+    print_json(vars(report)) if json else print_rows(_rows(report))
     if not report.ok:
         raise RunError(f"{path}: some rows or videos cannot be used; see above")
