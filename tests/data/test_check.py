@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.data.film import cut_off, film
+from vtgrl.core.jsonl import to_line
 from vtgrl.core.types import Sample, VideoRef
-from vtgrl.data.check import check_samples
+from vtgrl.data.check import check_file, check_samples
+from vtgrl.data.samples import sample_to_dict
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -60,3 +62,14 @@ def test_all_well(tmp_path: Path) -> None:
     )
     report = check_samples([row("a", film(tmp_path / "b.mp4", frames=20))], timeout_s=30)
     assert (report.ok, report.usable, report.broken, report.rows) == (True, 1, (), ())
+
+
+def test_annotation_file_and_its_videos(tmp_path: Path) -> None:
+    film(tmp_path / "good.mp4", frames=40)
+    samples = [row("a", Path("good.mp4")), row("b", Path("gone.mp4")), row("a", Path("good.mp4"))]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(to_line(sample_to_dict(sample)) for sample in samples))
+    report = check_file(path, timeout_s=30)
+    assert (report.samples, report.usable, report.clips, report.ok) == (2, 1, 2, False)
+    assert report.rejected == ((f"{path}:3", f"id 'a' is already used at {path}:1"),)
+    assert [video for video, _, _ in report.broken] == [str(tmp_path / "gone.mp4")]

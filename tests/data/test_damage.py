@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from av.container import InputContainer
 
 from tests.data.film import POLICY, cut_off, film, scribbled
 from vtgrl.core.errors import DataError
 from vtgrl.core.types import VideoRef
+from vtgrl.data.video.backends import FrameMissing, PyavReader, _Walk, upright
 from vtgrl.data.video.decode import decode_clip
+from vtgrl.data.video.probe import open_video, probe
 from vtgrl.data.video.reader import load_clip
 from vtgrl.data.video.types import Clip
 
@@ -130,3 +134,50 @@ def test_header_that_counts_frames_it_does_not_have(tmp_path: Path, backend: str
     clip = decode(path, backend)
     assert clip.notes == ("the header promises 42 frames, 40 can be read",)
     assert (clip.times[-1], clip.duration) == (pytest.approx(3.9), pytest.approx(4.0))
+
+
+# --- walking through a file ---------------------------------------------------------------------------------------------
+
+
+def test_frame_that_never_comes_is_missing_not_replaced(whole: Path) -> None:
+    """A frame that the packets announce and the decoder never gives (here: one that does not exist) is not its neighbour."""
+    info = probe(str(whole))
+    middle = (info.pts_N[100] + info.pts_N[101]) // 2
+    wrong = replace(info, pts_N=np.insert(info.pts_N, 101, middle), times_N=np.insert(info.times_N, 101, 10.05))
+    reader = PyavReader(wrong)
+    assert len(list(reader.frames([100, 102]))) == 2
+    with pytest.raises(FrameMissing) as caught:
+        list(reader.frames([100, 101]))
+    assert (caught.value.index, caught.value.frames_before_end) == (101, None)
+
+
+class _Overshoots:
+    """A container whose index leads too far ahead once, as the index of a badly muxed file does."""
+
+    def __init__(self, container: InputContainer, by: int) -> None:
+        self.demux, self._seek, self._by, self.sought = container.demux, container.seek, by, 0
+
+    def seek(self, pts: int, **options: object) -> None:
+        self._seek(pts + (self._by if self.sought == 0 else 0), **options)
+        self.sought += 1
+
+
+def test_seek_that_lands_too_far_is_walked_again(whole: Path) -> None:
+    info = probe(str(whole))
+    with open_video(str(whole)) as (container, stream):
+        straight = upright(_Walk(info, container, stream).to(120))
+    with open_video(str(whole)) as (container, stream):
+        astray = _Overshoots(container, int(info.pts_N[60]))
+        found = upright(_Walk(info, astray, stream).to(120))  # type: ignore[arg-type]
+    assert astray.sought == 2
+    np.testing.assert_array_equal(found, straight)
+
+
+def test_seeking_gives_the_frames_of_a_straight_walk(whole: Path) -> None:
+    """Several keyframes and B-frames between: jumping over them changes nothing."""
+    info = probe(str(whole))
+    everything = list(PyavReader(info).frames(range(200)))
+    assert len(info.keys_K) >= 4
+    for picks in ([0, 199], [49, 50, 51], [3, 101, 102, 160], [150]):
+        for index, image in zip(picks, PyavReader(info).frames(picks), strict=True):
+            np.testing.assert_array_equal(image, everything[index])

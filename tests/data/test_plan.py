@@ -106,7 +106,7 @@ def test_spread_shows_both_ends() -> None:
 def test_cut_takes_frames_on_its_borders() -> None:
     """7.3 s at 30 fps: frame 219 is shown at exactly 7.3 s, float noise or not."""
     times = np.arange(930) / 30
-    plan = plan_frames(times, start=0.3, end=7.3, rate=30.0, height=270, width=480, policy=POLICY, where="x.mp4")
+    plan = plan_frames(times, start=0.1 + 0.2, end=7.3 - 1e-12, rate=30.0, height=270, width=480, policy=POLICY, where="x.mp4")
     assert (plan.indices[0], plan.indices[-1]) == (9, 219)
     assert len(plan.indices) == 14  # 211 frames are 7.03 s
     assert (plan.height, plan.width) == (280, 476)  # 9.6 and 17.1 units; the budget (401,408 a frame) is not reached

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from vtgrl.core.errors import DataError
+from vtgrl.core.registry import Component, get
 from vtgrl.core.types import Sample, VideoRef
+from vtgrl.data.load import load_samples
 from vtgrl.data.prompts.text import no_special_token
 from vtgrl.data.video.reader import ClipLoader
 from vtgrl.data.video.types import Clip, FramePolicy
@@ -19,24 +22,50 @@ LOOK_AHEAD = 64
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What `check_samples` found.
+    """What was found.
 
-    usable: samples whose clip can be read and whose row fits it. clips: distinct clips (file and cut). broken: (path,
-    reason, how many samples need it). rows: (sample id, what is wrong with a row whose file may be fine). notes: (path,
-    what the reader had to put up with).
+    samples: rows that could be read; usable: those of them whose clip can be read and whose row fits it. clips: distinct
+    clips (file and cut). rejected: (file:row, reason) of rows that could not be read. broken: (video, reason, how many
+    samples need it). rows: (sample id, what is wrong with a row whose file may be fine). notes: what was changed or put
+    up with.
     """
 
     samples: int
     usable: int
     clips: int
+    rejected: tuple[tuple[str, str], ...] = ()
     broken: tuple[tuple[str, str, int], ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Every clip can be read and every row fits its clip."""
-        return not self.broken and not self.rows
+        """Every row and every clip can be read, and they fit together."""
+        return not (self.rejected or self.broken or self.rows)
+
+
+def check_file(
+    path: Path | str,
+    *,
+    source: str | Component = "jsonl",
+    videos: Path | str | None = None,
+    backend: str = "decord",
+    timeout_s: float = 60.0,
+    workers: int = 0,
+) -> CheckReport:
+    """Read an annotation file and hold its rows against its videos.
+
+    Args:
+        source: how to read it; a name stands for the component with its default settings.
+        videos: folder that relative video paths start from; None: the folder of `path`.
+
+    Raises:
+        DataError: the file itself cannot be read, or holds no usable row.
+    """
+    component = Component("source", source, get("source", source).config()) if isinstance(source, str) else source
+    read = load_samples(component, path=path, videos=videos or "")
+    report = check_samples(read.samples, backend=backend, timeout_s=timeout_s, workers=workers)
+    return replace(report, rejected=read.rejected, notes=(*read.notes, *report.notes))
 
 
 def check_samples(samples: Sequence[Sample], *, backend: str = "decord", timeout_s: float = 60.0, workers: int = 0) -> CheckReport:
@@ -61,10 +90,11 @@ def check_samples(samples: Sequence[Sample], *, backend: str = "decord", timeout
                 broken.append((ref.path, str(error).removeprefix(f"{ref.path}: "), len(groups[ref])))
                 unusable |= {s.id for s in groups[ref]}
                 continue
-            notes += [(ref.path, note) for note in clip.notes]
+            notes += [f"{ref.path}: {note}" for note in clip.notes]
             rows += [(s.id, reason) for s in groups[ref] if (reason := _window_fault(s, clip))]
     unusable |= {row for row, _ in rows}
-    return CheckReport(len(samples), len(samples) - len(unusable), len(refs), tuple(broken), tuple(rows), tuple(notes))
+    usable = len(samples) - len(unusable)
+    return CheckReport(len(samples), usable, len(refs), broken=tuple(broken), rows=tuple(rows), notes=tuple(notes))
 
 
 def _text_fault(sample: Sample) -> str:
