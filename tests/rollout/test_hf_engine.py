@@ -116,7 +116,7 @@ def test_a_sampled_video_placeholder_is_the_plain_token(kit: Kit) -> None:
         pytest.skip("a text model has no placeholder")
     prefer(kit.policy, token)
     out = kit.engine("hf").generate(kit.prompts, n=N, sampling=SAMPLING, seed=1, version=0)
-    assert sum(c.token_ids.count(token) for group in out for c in group) > 20
+    assert sum(c.token_ids.count(token) for group in out for c in group) > 8
     assert parity(kit.policy, kit.prompts, out) <= 1e-5
 
 

@@ -115,7 +115,7 @@ def test_a_sampled_video_placeholder_is_the_plain_token(running: Running) -> Non
     prefer(kit.policy, token)
     running.publish(kit)
     out = running.draw(kit)
-    assert sum(c.token_ids.count(token) for group in out for c in group) > 20
+    assert sum(c.token_ids.count(token) for group in out for c in group) > 8
     assert parity(kit.policy, kit.prompts, out) <= 1e-5
 
 
