@@ -21,7 +21,7 @@ from vtgrl.model.media import make_medium
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-CLIPS = {  # frames, seconds between them
+CLIPS: dict[str, tuple[Any, ...]] = {  # frames, seconds between them, sides in merged patches
     "2 fps": (16, 0.5),
     "4 fps": (6, 0.25),
     "8 fps": (6, 0.125),
@@ -31,12 +31,13 @@ CLIPS = {  # frames, seconds between them
     "one slice": (2, 1.0),
     "30 fps": (8, 1 / 30),
     "odd": (5, 0.5),
+    "larger than the processor's bound": (4, 0.5, 9, 10),
 }
 
 
-def clip(frames: int, seconds: float, unit: int) -> Clip:
-    """Noise of 2x3 merged patches; every third frame comes late, as in a variable-frame-rate file."""
-    pixels = np.random.default_rng(frames).integers(0, 255, (frames, 2 * unit, 3 * unit, 3), dtype=np.uint8)
+def clip(frames: int, seconds: float, height: int = 2, width: int = 3, *, unit: int) -> Clip:
+    """Noise; every third frame comes late, as in a variable-frame-rate file."""
+    pixels = np.random.default_rng(frames).integers(0, 255, (frames, height * unit, width * unit, 3), dtype=np.uint8)
     times = tuple(i * seconds + (seconds / 3 if i % 3 == 2 else 0.0) for i in range(frames))
     return Clip("c", pixels, times, (frames - 1) / (times[-1] - times[0]), frames * seconds, 30.0)
 
@@ -45,7 +46,7 @@ def request(folder: Path, name: str, dtype: str) -> tuple[Any, tuple[Any, ...]]:
     """(what we make of a clip, what vLLM is asked)."""
     config, processor = AutoConfig.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
     family = family_for(config)
-    medium = make_medium(clip(*CLIPS[name], family.unit(config)), processor=processor, family=family)
+    medium = make_medium(clip(*CLIPS[name], unit=family.unit(config)), processor=processor, family=family)
     parts = [{"type": "text", "text": "Watch:"}, {"type": "video"}, {"type": "text", "text": "When is the red square visible?"}]
     text = processor.apply_chat_template([{"role": "user", "content": parts}], tokenize=False, add_generation_prompt=True)
     ids = family.expand(processor, text, (medium,))

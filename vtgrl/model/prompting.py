@@ -143,9 +143,15 @@ class PromptBuilder:
             content: Any = answer if self.media is None else [{"type": "text", "text": answer}]
             messages = [*messages, {"role": "assistant", "content": content}]
         try:
-            return str(self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer is None))
+            text = self.processor.apply_chat_template(
+                messages,
+                chat_template=self.processor.chat_template or self.tokenizer.chat_template,
+                tokenize=False,
+                add_generation_prompt=answer is None,
+            )
         except TemplateError as error:
             raise DataError(f"row {sample.id}: the model's chat template refuses it: {error}") from error
+        return str(text)
 
     def _expand(self, text: str, sample: Sample, media: tuple[Medium, ...]) -> tuple[int, ...]:
         if media:
