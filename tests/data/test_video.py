@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from fractions import Fraction
 from pathlib import Path
 
@@ -56,6 +57,44 @@ def test_stream_without_any_time(tmp_path: Path) -> None:
     clip = both(film(tmp_path / "a.h264", frames=20, fps=25, container="h264", options={"bf": "0"}), EVERY_FRAME)
     assert len(clip.times) == 20
     assert clip.duration == pytest.approx(20 / clip.source_fps)
+
+
+class _OneWay(io.RawIOBase):
+    """A file that can only be written on, as a network stream: the muxer cannot go back to fill in duration and index."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        return self._file.write(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def test_stream_copied_file_without_duration(tmp_path: Path) -> None:
+    """Fault 30: packets copied into a live Matroska stream: no duration, no count, no index."""
+    source, path = film(tmp_path / "a.mp4", frames=40), tmp_path / "live.mkv"
+    sink = _OneWay(path)
+    with av.open(str(source)) as given, av.open(sink, "w", format="matroska", options={"live": "1"}) as out:
+        stream = out.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                out.mux(packet)
+    sink.close()
+    with av.open(str(path)) as copy:
+        assert (copy.duration, copy.streams.video[0].frames, copy.streams.video[0].metadata.get("DURATION")) == (None, 0, None)
+    clip = both(path, EVERY_FRAME)
+    assert clip.times == pytest.approx([k / 10 for k in range(40)])
+    np.testing.assert_array_equal(clip.frames_THWC, both(source, EVERY_FRAME).frames_THWC)
 
 
 def test_av1_is_read_and_said_plainly(tmp_path: Path) -> None:

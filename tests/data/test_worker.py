@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -182,6 +183,18 @@ def test_prefetch_is_bounded_and_can_be_replaced(clips: list[VideoRef]) -> None:
         loader.prefetch(clips[6:8])
         assert list(loader._running) == clips[6:8]
         assert loader.load(clips[7]).id == clip_id(clips[7], POLICY)
+
+
+def test_forgotten_loader_leaves_no_process(clips: list[VideoRef]) -> None:
+    loader = ClipLoader(POLICY, workers=1)
+    loader.prefetch(clips[:1])
+    loader.load(clips[0])
+    loader.load(clips[1])
+    pids = [worker.pid for worker in (loader._front, *loader._ahead)]
+    assert None not in pids
+    del loader
+    gc.collect()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def test_prefetched_fault_is_raised_where_it_is_loaded(clips: list[VideoRef], tmp_path: Path) -> None:

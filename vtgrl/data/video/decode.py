@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 
@@ -122,8 +121,3 @@ def _damaged(info: FileInfo, missing: FrameMissing) -> DataError:
         f"{info.path}: damaged: frame {missing.index} of {len(info.times_N)} (at {time:.2f} s) cannot be decoded ({missing.why}); "
         "get the file again or leave the row out"
     )
-
-
-def ends(info: FileInfo) -> Sequence[int]:
-    """Indices of the first and the last frame."""
-    return (0, len(info.times_N) - 1) if len(info.times_N) > 1 else (0,)

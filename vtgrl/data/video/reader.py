@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
 
 from vtgrl.core.log import logger
@@ -87,6 +88,7 @@ class ClipLoader:
         self._ahead = [DecodeWorker() for _ in range(self._count)]
         for worker in self._ahead:
             self._idle.put(worker)
+        self._stop = weakref.finalize(self, _close_all, (self._front, *self._ahead))  # also when nobody calls `close`
         self._waiting: list[VideoRef] = []
         self._running: OrderedDict[VideoRef, Future[Clip]] = OrderedDict()
 
@@ -103,6 +105,8 @@ class ClipLoader:
             return _noted(ref, self._decode(self._front, ref))
         try:
             return _noted(ref, future.result())
+        except CancelledError:  # another thread has announced other clips meanwhile
+            return _noted(ref, self._decode(self._front, ref))
         finally:
             with self._lock:
                 self._running.pop(ref, None)
@@ -128,8 +132,7 @@ class ClipLoader:
             self._running.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        for worker in (self._front, *self._ahead):
-            worker.close()
+        self._stop()
 
     def __enter__(self) -> ClipLoader:
         return self
@@ -153,3 +156,8 @@ class ClipLoader:
 
     def _decode(self, worker: DecodeWorker, ref: VideoRef) -> Clip:
         return worker.load(ref, policy=self._policy, backend=self._backend, timeout_s=self._timeout_s)
+
+
+def _close_all(workers: tuple[DecodeWorker, ...]) -> None:
+    for worker in workers:
+        worker.close()

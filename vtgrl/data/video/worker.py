@@ -135,7 +135,7 @@ def _start() -> tuple[subprocess.Popen[bytes], Connection]:
     package_root = str(Path(vtgrl.__file__).parents[1])
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
-        [sys.executable, "-m", "vtgrl.data.video.worker", str(theirs.fileno())],
+        [sys.executable, "-P", "-m", "vtgrl.data.video.worker", str(theirs.fileno())],
         pass_fds=(theirs.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -165,6 +165,7 @@ def serve(pipe: Connection) -> None:
             ref, policy, backend = pipe.recv()
         except EOFError:
             return
+        answer: tuple[Clip | None, str | None]
         try:
             answer = (decode_clip(ref, policy=policy, backend=backend), None)
         except DataError as error:

@@ -112,7 +112,8 @@ def _interval(rng: np.random.Generator, begin: int, end: int) -> tuple[int, int]
 
 def _actor(rng: np.random.Generator, look: tuple[str, str], slot: tuple[int, int, int], step: float, *, may_pause: bool) -> Actor:
     quadrant, start, end = slot
-    path = (tuple(map(float, rng.uniform(0, 1, 2))), tuple(map(float, rng.uniform(0, 1, 2))))
+    x0, y0, x1, y1 = rng.uniform(0, 1, 4).tolist()
+    path = ((x0, y0), (x1, y1))
     moves: tuple[int, int] | None = (start, end)
     if may_pause:
         path = _far(rng)
