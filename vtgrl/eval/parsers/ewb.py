@@ -9,7 +9,7 @@ from vtgrl.core.registry import opt, register
 from vtgrl.eval.parsers.base import ParserConfig
 from vtgrl.eval.types import Parsed, Policy
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(?:to|[-~\u2013\u2014])\s*(\d+(?:\.\d+)?)")
+_SPAN = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)\s*(?:to|[-~\u2013\u2014])\s*(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from vtgrl.eval.types import Parsed, Policy
 _CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?"
 _NUMBER = r"\d+(?:\.\d+)?"
 _CLOCK_RANGE = re.compile(rf"\b({_CLOCK})\s*[\u2013-]\s*({_CLOCK})\b")
-_RANGE = re.compile(rf"({_NUMBER})\s*[\u2013-]\s*({_NUMBER})")
+_RANGE = re.compile(rf"(?<!\d)({_NUMBER})\s*[\u2013-]\s*({_NUMBER})")
 _LONE_CLOCK = re.compile(rf"\b{_CLOCK}\b")
 _LONE_NUMBER = re.compile(rf"\b{_NUMBER}\b")
-_UNIT_RANGE = re.compile(rf"({_NUMBER})\s*s?\s*[\u2013-]\s*({_NUMBER})\s*s?")
+_UNIT_RANGE = re.compile(rf"(?<!\d)({_NUMBER})\s*s?\s*[\u2013-]\s*({_NUMBER})\s*s?")
 
 
 @dataclass(frozen=True)

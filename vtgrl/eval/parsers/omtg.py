@@ -14,13 +14,13 @@ from vtgrl.eval.types import Parsed, Policy
 
 _TAG = re.compile(r"<time>(\S+?)\s*-\s*(\S+?)\s*seconds?</time>", re.IGNORECASE)
 _TIME = r"\d+(?::\d+(?:\.\d+)?)?(?:\.\d+)?"
-_SECONDS = re.compile(rf"({_TIME})\s*-\s*({_TIME})\s*seconds?", re.IGNORECASE)
+_SECONDS = re.compile(rf"(?<!\d)({_TIME})\s*-\s*({_TIME})\s*seconds?", re.IGNORECASE)
 _NUMBER = r"\d+(?:\.\d+)?"
 # In the two sentence forms nothing follows the second time, so only its first character is read: "ends at 12.4" ends at 1.
 _OTHERS = (
     re.compile(r"starts\s+at\s+(\S+?)(?:\s+seconds?)?\s+and\s+ends\s+at\s+(\S)", re.IGNORECASE),
     re.compile(r"start\s+is\s+at\s+(\S+?)(?:\s+seconds?)?\s+and\s+(?:the\s+)?end\s+is\s+at\s+(\S)", re.IGNORECASE),
-    re.compile(rf"({_NUMBER})\s+to\s+({_NUMBER})", re.IGNORECASE),
+    re.compile(rf"(?<!\d)({_NUMBER})\s+to\s+({_NUMBER})", re.IGNORECASE),
     re.compile(rf"(?<!\d)({_NUMBER})\s*-\s*({_NUMBER})(?!\s*(?:seconds?|</time>))", re.IGNORECASE),
     re.compile(rf"\[\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\]"),
 )

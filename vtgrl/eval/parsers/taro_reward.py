@@ -9,7 +9,7 @@ from vtgrl.core.registry import opt, register
 from vtgrl.eval.parsers.base import ParserConfig, last_answer
 from vtgrl.eval.types import Parsed
 
-_SPAN = re.compile(r"(\d+\.?\d*)s (?:to|and) (\d+\.?\d*)s", re.IGNORECASE)
+_SPAN = re.compile(r"(?<!\d)(\d+(?:\.\d*)?)s (?:to|and) (\d+(?:\.\d*)?)s", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

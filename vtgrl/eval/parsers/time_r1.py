@@ -10,7 +10,7 @@ from vtgrl.core.registry import opt, register
 from vtgrl.eval.parsers.base import ParserConfig
 from vtgrl.eval.types import Parsed, Policy, ThresholdOp
 
-_SPAN = re.compile(r"(\d+\.?\d*) (?:to|and) (\d+\.?\d*)")
+_SPAN = re.compile(r"(?<!\d)(\d+(?:\.\d*)?) (?:to|and) (\d+(?:\.\d*)?)")
 
 
 @dataclass(frozen=True)

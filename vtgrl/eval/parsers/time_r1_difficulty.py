@@ -9,7 +9,7 @@ from vtgrl.core.registry import register
 from vtgrl.eval.parsers.time_r1 import TimeR1Config, last_plain_span
 from vtgrl.eval.types import Parsed
 
-_NUMBER = re.compile(r"\d+\.?\d*")
+_NUMBER = re.compile(r"\d+(?:\.\d*)?")
 
 
 @dataclass(frozen=True)

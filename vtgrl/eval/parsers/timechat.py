@@ -17,7 +17,7 @@ EXAMPLE = "a specific example is : 20.8 - 30.0 seconds"
 
 _SENTENCE_END = re.compile(r"[!?\n]")
 _KEYWORDS = ("start", "end", "happen")
-DASH_SPAN = re.compile(r"(\d+\.*\d*)\s*-\s*(\d+\.*\d*)")
+DASH_SPAN = re.compile(r"(?<!\d)(\d+(?:\.+\d*)?)\s*-\s*(\d+(?:\.+\d*)?)")
 _WORD_NUMBER = re.compile(r"\b(\d+\.\d+\b|\b\d+)\b")
 _CLOCK = re.compile(r"\b\d{1,2}:\d{2}:\d{2}\b")
 

@@ -13,8 +13,9 @@ from vtgrl.eval.parsers.timechat import clock_seconds, paired
 from vtgrl.eval.types import Parsed, Policy
 
 _CLOCK = re.compile(r"\b(?:\d{1,2}:\d{2}:\d{2}(?:\.\d+)?|\d{1,2}:\d{2}(?:\.\d+)?)\b")
-_RANGES = (re.compile(r"(\d+\.?\d*)\s*-\s*(\d+\.?\d*)"), re.compile(r"(\d+\.?\d*)\s+to\s+(\d+\.?\d*)"))
-_NUMBER = re.compile(r"\b\d+\.?\d*\b")
+_VALUE = r"\d+(?:\.\d*)?"
+_RANGES = tuple(re.compile(rf"(?<!\d)({_VALUE}){link}({_VALUE})") for link in (r"\s*-\s*", r"\s+to\s+"))
+_NUMBER = re.compile(rf"\b{_VALUE}\b")
 
 
 @dataclass(frozen=True)
