@@ -56,7 +56,8 @@ def make_stages(out: Path, *, fail: str = "") -> list[Stage]:
     stages = []
     for key in "abc":
         folder = out / key
-        code = f"import pathlib as p; f=p.Path({str(folder)!r}); f.mkdir(); (f/'made').touch(); print({key!r}, file=open({str(out / 'log')!r},'a'))"
+        code = f"import pathlib as p; f=p.Path({str(folder)!r}); f.mkdir(); (f/'made').touch()"
+        code += f"; print({key!r}, file=open({str(out / 'log')!r}, 'a'))"
         code += "; raise SystemExit(1)" if key == fail else ""
         stages.append(Stage(key, key, ("-c", code), folder / "made", folder, program="python"))
     return stages

@@ -148,8 +148,8 @@ def _call(argv: Sequence[str]) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Tokenizers warn about forks when they may use threads; the stages are one process each."""
-    return {"TOKENIZERS_PARALLELISM": "false", **os.environ}
+    """Nothing is fetched, and no library draws progress bars between our own lines."""
+    return {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1", **os.environ}
 
 
 def show(report: Report, page: Path) -> None:
