@@ -1,7 +1,7 @@
 """Prompts on generated clips: ids equal the processor's, times are true, nothing is cut, answers are found by prefix."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,20 @@ def builder(folder: Path, template: str = "plain", **kwargs: Any) -> PromptBuild
     parts = load_parts(folder)
     settings: dict[str, Any] = {"video": VideoConfig(), "max_prompt_tokens": 512, "eos_ids": tuple(parts.eos_ids)} | kwargs
     component = Component("prompt", f"{TEMPLATES}:{template}", NoConfig())
-    return PromptBuilder(processor=parts.processor, family=parts.family, config=parts.config, template=component, **settings)
+    made = PromptBuilder(processor=parts.processor, family=parts.family, config=parts.config, template=component, **settings)
+    _made.append(made)
+    return made
+
+
+_made: list[PromptBuilder] = []
+
+
+@pytest.fixture(autouse=True)
+def _stop_decoders() -> Iterator[None]:
+    """Decoding processes of this test's builders end with it."""
+    yield
+    while _made:
+        _made.pop().close()
 
 
 @pytest.fixture(scope="module")
