@@ -47,7 +47,7 @@ def annotate(session: Session, rollouts: Rollouts, table: RewardTable, *, refere
     if reference is not None:
         ref = rollouts.pad(reference.score(rollouts.groups, temperature=temperature))
     if in_reward and old is not None and ref is not None:
-        token_reward = -algo.kl.coef * kl_NT(old.double(), ref.double(), algo.kl.kind) * rollouts.mask_NT
+        token_reward = -algo.kl.coef * kl_NT(old.double(), ref.double(), algo.kl.kind) * rollouts.answer_NT
     found = advantages(session, rollouts, table, token_reward)
     return Annotated(found.adv_NT, old, ref, found.metrics)
 

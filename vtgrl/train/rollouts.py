@@ -18,12 +18,12 @@ from vtgrl.reward.types import RewardRow
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """mask_NT: bool, steps that train. sampler_logp_NT: what the engine said when it drew the token."""
+    """answer_NT: bool, steps of the answer. mask_NT: bool, those of them that train."""
 
     groups: list[PackedGroup]
     rows: list[RewardRow]
+    answer_NT: torch.Tensor
     mask_NT: torch.Tensor
-    sampler_logp_NT: torch.Tensor
 
     @property
     def lengths(self) -> list[int]:
@@ -63,11 +63,7 @@ def collect(
         for i, (p, answers) in enumerate(zip(prompts, completions, strict=True))
         for c in answers
     ]
-    width = max((len(r.completion.token_ids) for r in rows), default=0)
-    mask_NT = torch.zeros(len(rows), width, dtype=torch.bool)
-    logp_NT = torch.zeros(len(rows), width)
-    for i, row in enumerate(rows):
-        length = len(row.completion.token_ids)
-        mask_NT[i, :length] = not (mask_truncated and row.completion.finish == "length")
-        logp_NT[i, :length] = torch.tensor(row.completion.logprobs)
-    return Rollouts(groups, rows, mask_NT, logp_NT)
+    lengths_N = torch.tensor([len(r.completion.token_ids) for r in rows], dtype=torch.int64)
+    answer_NT = torch.arange(int(lengths_N.max()) if rows else 0) < lengths_N[:, None]
+    trains_N = torch.tensor([not (mask_truncated and r.completion.finish == "length") for r in rows], dtype=torch.bool)
+    return Rollouts(groups, rows, answer_NT, answer_NT & trains_N[:, None])

@@ -74,7 +74,7 @@ def open_session(recipe: Any, *, run_dir: Path, resume: str | None) -> Session:
     world.agree("the recipe", text)
     folder = RunFolder.create(run_dir, resolved_yaml=text, resume=resume is not None) if world.main else None
     world.barrier()
-    folder = folder or RunFolder(run_dir)
+    folder = folder or RunFolder(Path(run_dir))
     train, val = _rows(recipe)
     world.agree("the training rows", "\n".join(s.id for s in train))
     loaded = load_model(

@@ -18,7 +18,7 @@ class ConsoleConfig:
     """Which numbers, how often."""
 
     keys: tuple[str, ...] = opt(
-        ("loss", "reward/mean", "reward/iou", "reward/format", "kl", "grad_norm", "answer/tokens", "val/miou", "time/step_s"),
+        ("loss", "reward/total", "reward/iou", "reward/format", "kl", "grad_norm", "answer/tokens", "val/miou", "time/step_s"),
         "metrics that are shown, when the step has them",
     )
     every_s: float = opt(10.0, "seconds between plain lines (not on a terminal); the last step is always shown", ge=0)
