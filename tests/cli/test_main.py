@@ -30,6 +30,10 @@ def test_python_m_vtgrl_is_the_command_line():
     assert done.stdout == "0.1.0\n"
 
 
+def test_the_argument_that_the_deepspeed_launcher_adds_is_taken(cli):
+    assert cli("--local_rank=1", "ls").code == 0
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -108,7 +108,8 @@ def test_a_run_that_cannot_start_is_told_before_anything_is_written(cli, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.slow
+@pytest.mark.timeout(280)
 def test_ranks_get_the_recipe_the_overrides_and_one_run_folder(cli, tmp_path):
     """Both ranks start, fail on the missing model, and the command ends with their exit code."""
     (tmp_path / "rows.jsonl").write_text('{"id": "a", "task": "text", "query": "q", "answer": "a"}\n')

@@ -22,6 +22,7 @@ def test_one_answer_a_prompt_cannot_be_compared_with_its_group(advantage):
         (["rollout.sampling.temperature=0"], "all 8 answers of a group would be the same"),
         (["algo.advantage=grop"], "unknown advantage 'grop'; did you mean 'grpo'?"),
         (["reward.5.weight=2"], "reward has no item '5'"),
+        (["reward=[]"], "reward: is empty"),
     ],
 )
 def test_nonsense_is_refused(overrides, says):

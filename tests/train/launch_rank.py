@@ -25,7 +25,7 @@ if mode == "group":
     total = torch.tensor([rank + 1.0])
     dist.all_reduce(total)
     log.write(f"{total.item():g} {os.environ['LOCAL_RANK']} {os.environ['WORLD_SIZE']} {os.environ['OMP_NUM_THREADS']}\n")
-    print(f"stdout of rank {rank}", flush=True)
+    sys.stdout.write(f"stdout of rank {rank}\n")
 elif mode == "fail":
     signal.signal(signal.SIGTERM, note)  # a rank that hangs in a collective does not react either
     if rank == 1:

@@ -38,7 +38,10 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    local_rank: Annotated[int, typer.Option("--local_rank", hidden=True, help="The deepspeed launcher adds it; LOCAL_RANK counts.")] = 0,
+) -> None:
     """Post-train video language models to ground language in time.
 
     stdout: data. stderr: logs and progress. VTGRL_DEBUG=1 shows tracebacks.

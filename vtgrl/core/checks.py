@@ -21,6 +21,7 @@ def problems(recipe: object) -> list[Problem]:
         found += _sampling("validation", recipe.validation)
     if isinstance(recipe, GrpoRecipe):
         found += [*_sampling("rollout.sampling", recipe.rollout.sampling), *_group(recipe), *_updates(recipe)]
+        found += [] if recipe.reward else [("reward", "is empty: nothing would be learned; name one of `vtgrl ls reward`")]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from functools import cache
 
 from rich.console import Console
@@ -25,6 +26,8 @@ def setup_logging(level: int = logging.INFO) -> None:
     logger.handlers[:] = [handler]
     logger.setLevel(level if rank == "0" else max(level, logging.WARNING))
     logger.propagate = False
+    # DeepSpeed still calls torch's old names: nothing that a user of vtgrl can mend, on every step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
 
 
 def _handler(rank: str) -> logging.Handler:

@@ -1,8 +1,8 @@
 """The folder of one run.
 
-    resolved.yaml   every key of the recipe          env.json        versions, commit, command, machine
-    metrics.jsonl   one row a step                   samples.jsonl   groups of answers with their rewards
-    ckpt/           checkpoints
+resolved.yaml   every key of the recipe          env.json        versions, commit, command, machine
+metrics.jsonl   one row a step                   samples.jsonl   groups of answers with their rewards
+ckpt/           checkpoints
 """
 
 from __future__ import annotations
