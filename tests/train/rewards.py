@@ -28,8 +28,13 @@ CALLS = {"loss": 0}
 
 
 def nan_once(inputs: LossInputs, *, config: Any) -> LossOutput:
-    """PPO-clip whose second call is NaN."""
+    """PPO-clip whose second call of three is NaN (a run of three steps makes three)."""
     CALLS["loss"] += 1
     output = ppo_clip(inputs, config=PpoClipConfig())
     bad = torch.full_like(output.loss_NT, math.nan) * inputs.logp_NT
-    return LossOutput(bad, output.metrics_NT) if CALLS["loss"] == 2 else output
+    return LossOutput(bad, output.metrics_NT) if CALLS["loss"] % 3 == 2 else output
+
+
+def always_nan(inputs: LossInputs, *, config: Any) -> LossOutput:
+    """A loss that is never a number."""
+    return LossOutput(torch.full_like(inputs.logp_NT, math.nan) * inputs.logp_NT)

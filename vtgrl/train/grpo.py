@@ -22,7 +22,7 @@ from vtgrl.rollout.records import Record, to_record
 from vtgrl.train.annotate import annotate
 from vtgrl.train.clock import Clock
 from vtgrl.train.engine_ds import lr_at
-from vtgrl.train.loop import StepReport, run_dir_of, run_loop
+from vtgrl.train.loop import StepReport, run_loop
 from vtgrl.train.policy_update import PolicyUpdate
 from vtgrl.train.reference import Reference
 from vtgrl.train.rollouts import Rollouts, collect
@@ -163,8 +163,8 @@ def _update_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:
     return out
 
 
-def run_grpo(recipe: GrpoRecipe, *, run_dir: Path | str | None = None, resume: str | None = None) -> dict[str, Any]:
+def run_grpo(recipe: GrpoRecipe, *, run_dir: Path | str, resume: str | None = None) -> dict[str, Any]:
     """Reinforcement learning on grounding rewards. Returns the run's summary (see `run_loop`)."""
-    session = open_session(recipe, run_dir=run_dir_of(run_dir, "grpo"), resume=resume)
+    session = open_session(recipe, run_dir=Path(run_dir), resume=resume)
     return run_loop(session, Grpo(session), resume=resume)
 

@@ -148,7 +148,3 @@ def _finish(session: Session, state: TrainState, metrics: dict[str, float]) -> d
     session.world.barrier()
     return summary
 
-
-def run_dir_of(run_dir: Path | str | None, name: str) -> Path:
-    """`--run-dir`, or runs/NAME-DATE."""
-    return Path(run_dir) if run_dir else Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"

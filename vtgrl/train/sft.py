@@ -14,7 +14,7 @@ from vtgrl.core.schema import SftRecipe
 from vtgrl.core.types import Sample
 from vtgrl.model.types import PackedGroup, PolicyOutput
 from vtgrl.train.engine_ds import lr_at
-from vtgrl.train.loop import StepReport, run_dir_of, run_loop
+from vtgrl.train.loop import StepReport, run_loop
 from vtgrl.train.session import Session, open_session
 from vtgrl.train.update import update
 from vtgrl.train.validate import Validator
@@ -69,7 +69,7 @@ class Sft:
         self.validator.close()
 
 
-def run_sft(recipe: SftRecipe, *, run_dir: Path | str | None = None, resume: str | None = None) -> dict[str, Any]:
+def run_sft(recipe: SftRecipe, *, run_dir: Path | str, resume: str | None = None) -> dict[str, Any]:
     """Supervised fine-tuning. Returns the run's summary (see `run_loop`)."""
-    session = open_session(recipe, run_dir=run_dir_of(run_dir, "sft"), resume=resume)
+    session = open_session(recipe, run_dir=Path(run_dir), resume=resume)
     return run_loop(session, Sft(session), resume=resume)

@@ -1,0 +1,89 @@
+"""A run that was killed goes on as if nothing had happened: same rows, same draws, same losses (bit for bit)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.train.kit import grpo_recipe
+from vtgrl.core.errors import ConfigError
+from vtgrl.core.recipe import dump_recipe
+from vtgrl.train.grpo import run_grpo
+
+REWARD = f"reward=[{Path(__file__).parent / 'rewards.py'}:token_parity]"
+SETTINGS = (REWARD, "train.steps=5", "train.batch=3", "train.save_every=1", "train.keep_last=9", "log.samples=99", "zero.stage=2")
+
+
+@pytest.fixture(scope="module")
+def recipe(tiny_dir: Callable[[str], Path], world_dir: Path) -> Any:
+    return grpo_recipe(tiny_dir("qwen2_5_vl"), world_dir, *SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def unbroken(recipe: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("unbroken") / "run"
+    run_grpo(recipe, run_dir=run_dir)
+    return run_dir
+
+
+def numbers(run_dir: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+def drawn(run_dir: Path) -> list[tuple[Any, ...]]:
+    rows = [json.loads(line) for line in (run_dir / "samples.jsonl").read_text().splitlines()]
+    return [(r["step"], r["id"], [c["token_ids"] for c in r["completions"]]) for r in rows]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_resume_equals_the_unbroken_run(recipe: Any, unbroken: Path, tmp_path: Path, step: int) -> None:
+    """As after a kill: the logs hold later steps (and half a line), a half-written checkpoint lies around."""
+    run_dir = tmp_path / "run"
+    shutil.copytree(unbroken, run_dir, ignore=shutil.ignore_patterns("model", "summary.json"))
+    for later in range(step + 1, 6):
+        shutil.rmtree(run_dir / "ckpt" / f"step_{later:06d}")
+    (run_dir / "ckpt" / f".tmp_step_{step + 1:06d}").mkdir()
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "lo')
+    run_grpo(recipe, run_dir=run_dir, resume="auto")
+    assert numbers(run_dir) == numbers(unbroken)
+    assert drawn(run_dir) == drawn(unbroken)
+
+
+def test_a_used_folder_is_not_overwritten(recipe: Any, unbroken: Path) -> None:
+    with pytest.raises(ConfigError, match="--resume auto"):
+        run_grpo(recipe, run_dir=unbroken)
+
+
+def test_resume_from_something_else_is_one_clear_line(recipe: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no state\.json"):
+        run_grpo(recipe, run_dir=tmp_path / "run", resume=str(tmp_path))
+
+
+@pytest.mark.timeout(240)
+def test_ctrl_c_writes_a_checkpoint_and_exits_130(recipe: Any, unbroken: Path, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe))
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-m", "vtgrl", "train", "grpo", "--recipe", str(tmp_path / "recipe.yaml"), "--run-dir", str(run_dir)]
+    proc = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while not (run_dir / "metrics.jsonl").exists() and proc.poll() is None:
+        time.sleep(0.1)
+    proc.send_signal(signal.SIGINT)
+    _, stderr = proc.communicate(timeout=200)
+    assert proc.returncode == 130, stderr
+    done = len(numbers(run_dir))
+    assert (run_dir / "ckpt" / f"step_{done:06d}" / "state.json").is_file()
+    assert done < 5 or "stopped after" not in stderr
+    run_grpo(recipe, run_dir=run_dir, resume="auto")
+    assert numbers(run_dir) == numbers(unbroken)
