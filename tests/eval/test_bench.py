@@ -165,14 +165,14 @@ def test_same_queries_in_two_copies_have_one_digest(shared_dir: Path) -> None:
 def test_lint_by_hand(tmp_path: Path) -> None:
     rows = [
         {"qid": 1, "vid": "a_0.0_30.0", "query": "q", "duration": 30.0, "relevant_windows": [[1, 31], [2, 2]]},
-        {"qid": 2, "vid": "a_0.0_30.0", "query": " q ", "duration": 26.0, "relevant_windows": [[1, 26.01], [1, 26.01]]},
+        {"qid": 2, "vid": "a_0.0_30.0", "query": " q ", "duration": 26.0, "relevant_windows": [[1, 26.01], [1, 26.01], [1, 26.5]]},
         {"qid": 3, "vid": "b", "query": "q", "relevant_windows": [[1, 2]]},
         {"qid": 4, "vid": "b", "query": "q", "relevant_windows": []},
     ]
     result = lint_benchmark("jsonl", write_jsonl(tmp_path / "t.jsonl", rows))
     assert result["counts"] == {
         "unusable": 1,
-        "end_beyond_duration": 3,
+        "end_beyond_duration": 4,
         "float_noise": 2,
         "zero_length": 1,
         "same_windows_twice": 1,

@@ -18,6 +18,8 @@ IOU_THRESHOLDS = tuple(round(0.5 + 0.05 * i, 2) for i in range(10))
 MAX_WINDOWS = 10
 """A list is cut to this many windows before it is sorted by score."""
 
+FEW = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
@@ -64,11 +66,20 @@ def average_precision(
     A prediction takes the best true window that is still free and overlaps enough. A NaN overlap (see `true_iou`) counts
     as enough at every threshold: callers that do not reproduce the official evaluator leave such windows out.
     """
-    pred_QK2, real_QK = pad_windows(windows)
-    truth_QW2, real_QW = pad_windows(truth)
-    iou_QKW = true_iou(pred_QK2, truth_QW2)
-    hit_QTK = _match(iou_QKW, real_QK, real_QW, np.asarray(thresholds))
-    return _area(hit_QTK, real_QK, real_QW.sum(axis=1))
+    ap_QT = np.zeros((len(windows), len(thresholds)))
+    for group in _by_width(truth):
+        pred_QK2, real_QK = pad_windows([windows[q] for q in group])
+        truth_QW2, real_QW = pad_windows([truth[q] for q in group])
+        hit_QTK = _match(true_iou(pred_QK2, truth_QW2), real_QK, real_QW, np.asarray(thresholds))
+        ap_QT[group] = _area(hit_QTK, real_QK, real_QW.sum(axis=1))
+    return ap_QT
+
+
+def _by_width(truth: Sequence[Sequence[Window]]) -> list[list[int]]:
+    """Queries with few true windows apart from those with many, so that little is padded."""
+    few = [q for q, windows in enumerate(truth) if len(windows) <= FEW]
+    many = [q for q, windows in enumerate(truth) if len(windows) > FEW]
+    return [group for group in (few, many) if group]
 
 
 def _match(iou_QKW: np.ndarray, real_QK: np.ndarray, real_QW: np.ndarray, thresholds_T: np.ndarray) -> np.ndarray:
