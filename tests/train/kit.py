@@ -40,9 +40,9 @@ def _paths(model: Path, world: Path) -> list[str]:
 
 def run_ranks(script: Path, *args: Any, ranks: int, timeout: float = 240.0) -> list[str]:
     """Run `python script *args` on `ranks` gloo ranks; their outputs in rank order. Fails with the first bad rank's output."""
-    from vtgrl.train.world import free_port
+    from vtgrl.train.launch import free_port
 
-    env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(script), *map(str, args)]
     procs = [
         subprocess.Popen(command, env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -51,7 +51,7 @@ def test_nan_loss_skips_the_step(make: Callable[..., Any], tmp_path: Path, stage
     assert all(torch.equal(one[k], two[k]) for k in one)
     assert any(not torch.equal(two[k], three[k]) for k in two)
     dumped = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
-    assert {row["step"] for row in dumped} == {1}
+    assert {row["step"] for row in dumped} == {2}
     assert len(dumped) == 2
 
 
@@ -100,7 +100,7 @@ def test_masked_truncated_answers_train_nothing(make: Callable[..., Any], tmp_pa
     ended = [0, 0, 0]
     for line in (tmp_path / "samples.jsonl").read_text().splitlines():
         row = json.loads(line)
-        ended[row["step"]] += sum(len(c["token_ids"]) for c in row["completions"] if c["finish"] == "stop")
+        ended[row["step"] - 1] += sum(len(c["token_ids"]) for c in row["completions"] if c["finish"] == "stop")
     assert [row["trained_tokens"] for row in rows_of(tmp_path)] == ended
     assert any(ended)
     assert all(row["answer/finished"] < 1 for row in rows_of(tmp_path))

@@ -118,13 +118,13 @@ class Grpo:
         }
 
     def _records(self, step: int, rollouts: Rollouts, table: RewardTable) -> list[dict[str, Any]]:
-        """Rows for samples.jsonl; the `replay` engine reads them."""
+        """Rows for samples.jsonl, under the same step number as metrics.jsonl; the `replay` engine reads them."""
         out = []
         for g, group in enumerate(rollouts.groups[: self.recipe.log.samples]):
             rows = rollouts.rows_of(g)
             sample = group.prompt.sample
             answers = tuple(rollouts.rows[r].completion for r in rows)
-            record = to_record(Record(sample.id, step, answers, group.prompt.input_ids))
+            record = to_record(Record(sample.id, step + 1, answers, group.prompt.input_ids))
             record |= {"query": sample.query, "windows": [list(w) for w in sample.windows]}
             record["rewards"] = {name: [values[r] for r in rows] for name, values in table.per_reward.items()}
             out.append(record)

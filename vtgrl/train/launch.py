@@ -38,7 +38,7 @@ class Ranks:
 
     def __init__(self, command: Sequence[str], *, nproc: int) -> None:
         self.signals = 0
-        port = _free_port()
+        port = free_port()
         self.procs = [_start(command, rank=rank, nproc=nproc, port=port) for rank in range(nproc)]
 
     def signal(self, signum: int) -> None:
@@ -116,7 +116,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

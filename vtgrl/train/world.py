@@ -85,27 +85,18 @@ class World:
 def join_world() -> World:
     """Join the process group that torchrun, the deepspeed launcher or `--nproc` made; alone: a group of one.
 
-    gloo is initialised before DeepSpeed sees it: otherwise DeepSpeed compiles a shared-memory op on a CPU.
+    gloo is initialised before DeepSpeed sees it, so that DeepSpeed takes it as it is. Alone, no port is opened and the
+    environment stays as it was: what this process starts later must not think that it is a rank.
     """
-    for key, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}.items():
-        os.environ.setdefault(key, value)
-    os.environ.setdefault("MASTER_PORT", free_port())
     cuda = torch.cuda.is_available()
+    os.environ.setdefault("LOCAL_RANK", "0")  # DeepSpeed insists
     if not cuda:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if cuda else "gloo", timeout=COLLECTIVE_TIMEOUT)
+        alone = {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        dist.init_process_group("nccl" if cuda else "gloo", timeout=COLLECTIVE_TIMEOUT, **alone)
     local = int(os.environ["LOCAL_RANK"])
     device = torch.device("cuda", local) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
     return World(dist.get_rank(), dist.get_world_size(), device)
-
-
-def free_port() -> str:
-    """A TCP port that nothing listens on, as text."""
-    import socket
-
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return str(sock.getsockname()[1])
