@@ -1,12 +1,14 @@
 """The command line as a whole: help, errors, exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from vtgrl.cli import main as cli_main
+from vtgrl.cli.common import stdout_for_data
 from vtgrl.core import errors
 
 
@@ -28,6 +30,14 @@ def test_help_lists_the_commands_and_imports_no_torch():
 def test_python_m_vtgrl_is_the_command_line():
     done = subprocess.run([sys.executable, "-m", "vtgrl", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == "0.1.0\n"
+
+
+def test_what_libraries_print_goes_to_stderr(capfd):
+    with stdout_for_data():
+        os.write(1, b"from C\n")
+        sys.stdout.write("from Python\n")
+    sys.stdout.write("data\n")
+    assert capfd.readouterr() == ("data\n", "from C\nfrom Python\n")
 
 
 def test_the_argument_that_the_deepspeed_launcher_adds_is_taken(cli):
