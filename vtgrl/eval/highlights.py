@@ -48,7 +48,7 @@ def highlight_metrics(ratings: Ratings, predicted: Sequence[Sequence[float]]) ->
     for level, least in LEVELS.items():
         positive_QCA = ratings.rating_QCA >= least
         ap_QA = np.stack([ranking.average_precision(positive_QCA[:, :, a]) for a in range(3)], axis=1)
-        hit_Q = _hit(positive_QCA.any(axis=2), top_Q, ratings.clips_Q)
+        hit_Q = _hit(np.any(positive_QCA, axis=2), top_Q, ratings.clips_Q)
         result[level] = (float(ap_QA.mean()), float(hit_Q.mean()))
     return result
 

@@ -123,7 +123,7 @@ def make_plan(options: VtgOptions, protocol: Protocol, parts: ModelParts) -> Pla
     cuda = torch.cuda.is_available()
     engine = options.engine or ("vllm" if cuda and importlib.util.find_spec("vllm") else "hf")
     tokens = options.video_tokens or protocol.video_tokens
-    changes = {"fps": options.fps, "max_frames": options.max_frames, "video_tokens": options.video_tokens}
+    changes: dict[str, Any] = {"fps": options.fps, "max_frames": options.max_frames, "video_tokens": options.video_tokens}
     chosen = replace(protocol, **{key: value for key, value in changes.items() if value})
     prompt = options.prompt or protocol.prompt
     sampling = protocol.sampling()

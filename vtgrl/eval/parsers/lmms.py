@@ -30,8 +30,10 @@ class LmmsConfig(ParserConfig):
 
 @register("parser", "lmms", config=LmmsConfig)
 def lmms(text: str, *, duration: float | None, query: str, config: LmmsConfig) -> Parsed:
-    """Every "to" becomes "-"; then, in sentences that say start, end or happen (else in all): the first clock range, "a - b",
-    clocks in pairs, the first number of each sentence in pairs, or "a s - b s"; first window, put in order."""
+    """The first clock range, "a - b", clocks in pairs, first numbers of sentences in pairs, or "a s - b s"; put in order.
+
+    Every "to" counts as "-". Only sentences that say start, end or happen are read, or all when none does.
+    """
     text = text.lower().replace(EXAMPLE, "").replace("to", "-")
     sentences = keyword_sentences(text) or split_sentences(text)
     clocks = [clock_seconds(c) for s in sentences for c in _LONE_CLOCK.findall(s)]
