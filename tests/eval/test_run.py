@@ -17,7 +17,7 @@ from vtgrl.core.schema import SamplingConfig
 from vtgrl.core.types import Completion, Sample
 from vtgrl.eval.run import evaluate, rounds_of, summarise
 from vtgrl.eval.shards import join_shards
-from vtgrl.eval.store import FOREIGN, PREDICTIONS
+from vtgrl.eval.store import FOREIGN, PREDICTIONS, PredictionStore
 from vtgrl.eval.vtg import VtgOptions, run_vtg
 
 
@@ -104,6 +104,12 @@ def test_resume_after_a_stop_is_the_same_file(tmp_path: Path) -> None:
     again = Engine()
     go(again, SAMPLES, broken)
     assert again.calls == []
+
+
+def test_an_answer_with_odd_line_ends_is_one_row(tmp_path: Path) -> None:
+    odd = PredictionStore(tmp_path, run="r", keys={"q1": "k"})
+    odd.add([{"id": "q1", "output_text": "a\u2028b\x0bc\r\nd", "error": None}])
+    assert PredictionStore(tmp_path, run="r", keys={"q1": "k"}).done["q1"]["output_text"] == "a\u2028b\x0bc\r\nd"
 
 
 def test_answers_of_another_run_are_moved_aside(tmp_path: Path) -> None:

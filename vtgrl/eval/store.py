@@ -83,7 +83,7 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     """
     if not path.exists():
         return [], False
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")  # an answer may hold other line ends
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
