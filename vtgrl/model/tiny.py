@@ -182,7 +182,7 @@ MAKERS: dict[str, Callable[[Size], tuple[PreTrainedModel, Any]]] = {
 }
 
 
-def build_tiny(out: Path, *, family: str, seed: int = 0, hidden: int = 128, layers: int = 4, tie: bool = False) -> Path:
+def build_tiny(out: Path, *, family: str, seed: int = 0, hidden: int = 128, layers: int = 4, tie: bool = False, gain: float = 1.0) -> Path:
     """Write a random checkpoint to `out` and return it. The same arguments give the same bytes of weights.
 
     Args:
@@ -191,6 +191,8 @@ def build_tiny(out: Path, *, family: str, seed: int = 0, hidden: int = 128, laye
         hidden: width of the text model, a multiple of 32 (four heads).
         layers: depth of the text model.
         tie: one matrix for the token embedding and the head.
+        gain: multiplies every random matrix. Their standard deviation of 0.02 is meant for wide models; at width 128 a
+            model learns in a third of the steps from 1 / sqrt(128), a gain of 4.4.
 
     Raises:
         ConfigError: no such family, or `hidden` does not divide into heads.
@@ -202,6 +204,10 @@ def build_tiny(out: Path, *, family: str, seed: int = 0, hidden: int = 128, laye
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, processor = MAKERS[family](Size(hidden, layers, tie))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:  # biases and norms are not random
+                parameter.mul_(gain)
     stops = _stop_ids(make_tokenizer(vision=False))
     model.generation_config.eos_token_id = [stops["eos_token_id"], stops["bos_token_id"]]
     model.generation_config.bos_token_id = model.generation_config.pad_token_id = stops["bos_token_id"]
