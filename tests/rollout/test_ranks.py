@@ -15,8 +15,8 @@ import pytest
 import torch
 from rollout_kit import SAMPLING, Kit, ids, prefer
 
-LIMIT_S = 200
-"""A hang is killed after this; the runs take a tenth of it."""
+LIMIT_S = 400
+"""A hang is killed after this; the runs take a tenth of it on an idle machine."""
 
 needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 60)]

@@ -32,7 +32,7 @@ def test_top_k_keeps_ties_with_the_kth() -> None:
     assert logp.isfinite().tolist() == [True, True, True, False]
 
 
-@pytest.mark.parametrize(("top_p", "kept"), [(0.01, 1), (0.6, 1), (0.7, 2), (0.82, 2), (0.95, 3), (1.0, 5)])
+@pytest.mark.parametrize(("top_p", "kept"), [(1e-12, 1), (0.01, 1), (0.6, 1), (0.7, 2), (0.82, 2), (0.95, 3), (1.0, 5)])
 def test_top_p_keeps_the_smallest_set_that_reaches_p(top_p: float, kept: int) -> None:
     """Probabilities are 0.607, 0.223, 0.135, 0.030, 0.004; their sums 0.607, 0.830, 0.966, 0.996."""
     logp = processed_logprobs(LOGITS, temperature=1.0, top_p=top_p)[0]

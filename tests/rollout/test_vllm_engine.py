@@ -13,6 +13,7 @@ from rollout_kit import FAMILIES, SAMPLING, Kit, ids, parity, prefer
 
 from vtgrl.core.errors import RunError
 from vtgrl.core.schema import LoraConfig
+from vtgrl.core.types import Sample
 from vtgrl.rollout.protocol import RolloutEngine
 
 pytestmark = [pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"), pytest.mark.timeout(240)]
@@ -60,6 +61,18 @@ def test_log_probs_are_the_trainers_before_and_after_an_update(running: Running)
     after = running.draw(kit)
     assert {c.policy_version for group in after for c in group} == {version}
     assert parity(kit.policy, kit.prompts, after) <= 1e-5
+
+
+def test_keys_of_the_old_weights_are_forgotten(running: Running) -> None:
+    """A prompt longer than a cache block (128 tokens on a CPU): vLLM keeps its keys for the next request."""
+    kit = running.make_kit(running.family)
+    long = [kit.builder.build(Sample("long", "text", "What is two plus two? " + "Think well. " * 45))]
+    assert len(long[0].input_ids) > 200
+    running.publish(kit)
+    assert parity(kit.policy, long, running.draw(kit, prompts=long)) <= 1e-5
+    kit.shake()
+    running.publish(kit)
+    assert parity(kit.policy, long, running.draw(kit, prompts=long)) <= 1e-5
 
 
 def test_temperature_and_greedy(running: Running) -> None:

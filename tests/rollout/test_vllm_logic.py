@@ -18,7 +18,7 @@ from vtgrl.core.schema import SamplingConfig
 from vtgrl.core.types import Sample
 from vtgrl.model.types import Medium, Prompt
 from vtgrl.rollout.engines.vllm_colocate import VllmColocate, VllmColocateConfig, request_of, sampled_logprobs
-from vtgrl.rollout.engines.vllm_llm import check_context, import_vllm
+from vtgrl.rollout.engines.vllm_llm import InProcessVllm, check_context, import_vllm
 from vtgrl.rollout.protocol import EngineContext
 
 SAMPLING = SamplingConfig(temperature=0.7, top_p=0.9, top_k=20, max_tokens=30)
@@ -233,3 +233,20 @@ def test_without_vllm_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     assert "rollout.engine=hf" in message
     assert "\n" not in message
     assert caught.value.exit_code == 3
+
+
+def test_settings_that_vllm_refuses_are_one_line(tiny_dir: Any) -> None:
+    pytest.importorskip("vllm")
+    with pytest.raises(ConfigError, match=r"vllm_colocate cannot serve .*max_num_batched_tokens") as caught:
+        InProcessVllm(
+            model_path=str(tiny_dir("text")),
+            dtype="fp32",
+            max_model_len=100,
+            video=False,
+            seed=0,
+            world_size=1,
+            enforce_eager=True,
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=50,
+        )
+    assert "\n" not in str(caught.value)

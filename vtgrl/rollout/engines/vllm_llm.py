@@ -94,7 +94,7 @@ class InProcessVllm:
 
         Raises:
             EnvironmentMissing: no vLLM.
-            ConfigError: the context is longer than the model's positions.
+            ConfigError: the context is longer than the model's positions; vLLM refuses the model or the settings.
         """
         vllm = import_vllm()
         check_context(model_path, max_model_len)
@@ -105,17 +105,14 @@ class InProcessVllm:
             options["distributed_executor_backend"] = "external_launcher"
         if video:
             options |= {"limit_mm_per_prompt": {"image": 0, "video": 1}, "mm_processor_kwargs": VIDEO_KWARGS}
-        with kept_generators():
-            self.llm = vllm.LLM(
-                model=model_path,
-                dtype=TORCH_DTYPES[dtype],
-                max_model_len=max_model_len,
-                seed=seed,
-                logprobs_mode="processed_logprobs",
-                use_tqdm_on_load=False,
-                generation_config="vllm",  # the model folder's top_p, repetition penalty, ... must not reach the sampler
-                **options,
-            )
+        options |= {"dtype": TORCH_DTYPES[dtype], "max_model_len": max_model_len, "seed": seed, "use_tqdm_on_load": False}
+        options["logprobs_mode"] = "processed_logprobs"
+        options["generation_config"] = "vllm"  # the model folder's top_p, repetition penalty, ... must not reach the sampler
+        try:
+            with kept_generators():
+                self.llm = vllm.LLM(model=model_path, **options)
+        except ValueError as error:  # no room for the KV cache, an architecture it does not know, ...
+            raise ConfigError(f"rollout.engine vllm_colocate cannot serve {model_path}: {one_line(error)}") from error
 
     def generate(self, requests: Sequence[dict[str, Any]], params: Sequence[dict[str, Any]]) -> list[Any]:
         """vLLM's RequestOutput of each request, in order."""
@@ -152,6 +149,11 @@ class InProcessVllm:
             self.llm.llm_engine.engine_core.shutdown()
         self.llm = None
         torch.set_num_threads = self._set_num_threads
+
+
+def one_line(error: Exception) -> str:
+    """The message without line breaks."""
+    return " ".join(str(error).split())
 
 
 def check_context(model_path: str, max_model_len: int) -> None:
