@@ -39,12 +39,17 @@ def test_log_probs_are_the_trainers_before_and_after_an_update(kit: Kit) -> None
 
 
 def test_log_probs_are_those_of_the_models_own_forward(video_kit: Kit) -> None:
-    """Not only of packed rows: prompt + answer through the Hugging Face model, one by one."""
+    """Not only of packed rows: prompt + answer through the Hugging Face model, one by one. That model takes a sampled
+    placeholder for a missing video, so answers with one are left out here (see below for them)."""
+    placeholder = video_kit.builder.family.vision_token_id(video_kit.loaded.config)
+    checked = 0
     out = video_kit.engine("hf").generate(video_kit.prompts, n=2, sampling=SAMPLING, seed=1, version=0)
     for prompt, group in zip(video_kit.prompts, out, strict=True):
-        for answer in group:
+        for answer in (a for a in group if placeholder not in a.token_ids):
             alone = score_alone(video_kit.policy, prompt, answer.token_ids)
             assert torch.allclose(alone, torch.tensor(answer.logprobs), atol=1e-5)
+            checked += 1
+    assert checked >= 3
 
 
 def test_temperature_and_cuts(video_kit: Kit) -> None:
