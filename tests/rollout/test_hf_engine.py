@@ -180,6 +180,7 @@ def test_the_prompt_is_read_once_and_its_video_encoded_once(video_kit: Kit, monk
 
     monkeypatch.setattr(family, "encode_vision", count_encode)
     monkeypatch.setattr(family, "text_forward", count_forward)
-    video_kit.engine("hf").generate(video_kit.prompts, n=N, sampling=replace(SAMPLING, max_tokens=3), seed=1, version=0)
+    asked = [*video_kit.prompts, video_kit.prompts[0]]  # two questions about one clip
+    video_kit.engine("hf").generate(asked, n=N, sampling=replace(SAMPLING, max_tokens=3), seed=1, version=0)
     assert sorted(size for kind, size in calls if kind == "vision") == sorted(len(p.media[0].pixel_values) for p in video_kit.prompts)
-    assert [size for kind, size in calls if kind == "text"] == [*sorted(len(p.input_ids) for p in video_kit.prompts), 3 * N, 3 * N]
+    assert [size for kind, size in calls if kind == "text"] == [*sorted(len(p.input_ids) for p in asked), 4 * N, 4 * N]

@@ -18,8 +18,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache
 
 from vtgrl.core.schema import SamplingConfig
-from vtgrl.model.families.base import Family
-from vtgrl.model.types import Prompt
+from vtgrl.model.families.base import Family, VisionOutput
+from vtgrl.model.types import Medium, Prompt
 from vtgrl.rollout.prefix_attention import SharedPrefix, answer_cache, join_prompts, prefix_attention
 from vtgrl.rollout.sampling import draw, greedy, logprob_of, processed_logprobs
 
@@ -45,7 +45,8 @@ class _Read:
 
 
 class Decoder:
-    """Draws answers from a Hugging Face model through its family. The model must be in eval mode."""
+    """Draws answers from a Hugging Face model through its family. The model must be in eval mode and keep its weights:
+    encoded clips are kept as long as the decoder."""
 
     def __init__(self, model: nn.Module, family: Family, *, eos_ids: frozenset[int]) -> None:
         self.model = model
@@ -53,6 +54,7 @@ class Decoder:
         self.embed = family.embed(model)
         self.head = family.head(model)
         self.text_config = model.get_decoder().config
+        self._encoded: dict[tuple[str, ...], VisionOutput] = {}
         self.device = next(model.parameters()).device
         self.eos_E = torch.tensor(sorted(eos_ids), device=self.device)
 
@@ -81,9 +83,7 @@ class Decoder:
         embeds_1PD = self.embed(ids_1P)
         vision, index_V = None, None
         if prompt.media:
-            pixels = torch.cat([m.pixel_values for m in prompt.media]).to(self.device)
-            grid = torch.tensor([m.grid_thw for m in prompt.media], device=self.device)
-            vision = self.family.encode_vision(self.model, pixels, grid)
+            vision = self._encode(prompt.media)
             index_V = prompt.vision_index.to(self.device)
             embeds_1PD = embeds_1PD.index_copy(1, index_V, vision.embeds_VD.to(embeds_1PD.dtype)[None])
         cache = DynamicCache()
@@ -92,6 +92,15 @@ class Decoder:
             self.model, embeds_1PD, positions_31P, vision, index_V, attention_mask=None, past_key_values=cache
         )
         return _Read(cache, self.head(hidden_1PD[:, -1]))
+
+    def _encode(self, media: tuple[Medium, ...]) -> VisionOutput:
+        """Embeddings of a prompt's media; several questions about one clip encode it once."""
+        key = tuple(m.id for m in media)
+        if key not in self._encoded:
+            pixels = torch.cat([m.pixel_values for m in media]).to(self.device)
+            grid = torch.tensor([m.grid_thw for m in media], device=self.device)
+            self._encoded[key] = self.family.encode_vision(self.model, pixels, grid)
+        return self._encoded[key]
 
     def _loop(self, rows: _Rows, logits_NV: torch.Tensor, *, sampling: SamplingConfig) -> list[Drawn]:
         total, longest = rows.uniform_NL.shape

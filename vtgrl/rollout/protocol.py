@@ -33,7 +33,8 @@ class RolloutEngine(Protocol):
     """Optimizer step whose weights the engine holds."""
 
     def generate(self, prompts: Sequence[Prompt], *, n: int, sampling: SamplingConfig, seed: int, version: int) -> list[list[Completion]]:
-        """n completions a prompt. The draw depends on (seed, prompt id, member), not on the batch split.
+        """n completions a prompt. The draw depends on (context.seed, seed, prompt id, member), not on the batch split or the
+        rank; callers put the step into `seed`. A log-prob that the engine could not give is NaN.
 
         Raises:
             RunError: the engine's weights are not those of `version`.

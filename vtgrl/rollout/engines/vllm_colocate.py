@@ -33,7 +33,9 @@ class VllmColocateConfig:
     max_num_seqs: int = opt(256, "answers that are decoded together")
     enforce_eager: bool = opt(False, "no torch.compile and no CUDA graphs; always so on a CPU, where compiling takes two minutes")
     sleep_level: Literal[0, 1, 2] = opt(
-        0, "GPU only: free memory between rollouts; 1 keeps the weights in CPU memory, 2 drops them until the next publish"
+        0,
+        "GPU only: free memory between rollouts; 1 keeps the weights in CPU memory, 2 drops them until the next publish "
+        "(so one rollout a step, no validation in the loop)",
     )
     bucket_mb: int = opt(512, "weights gathered at a time when they are published, in MiB")
 
