@@ -61,6 +61,7 @@ def run_loop(session: Session, objective: Objective, *, resume: str | None) -> d
         for monitor in monitors:
             monitor.close()
         objective.close()
+        session.builder.close()
 
 
 def _restore(session: Session, resume: str | None) -> TrainState:
@@ -92,8 +93,8 @@ def _steps(
     skipped_in_a_row = 0
     for step in range(state.step, total):
         began = time.perf_counter()
-        rows = [session.train[i] for i in session.order.batch_at(step)]
-        report = objective.step(step, session.world.shard(rows))
+        session.upcoming[:] = _rows(session, step + 1) if step + 1 < total else []
+        report = objective.step(step, _rows(session, step))
         done = step + 1
         skipped_in_a_row = skipped_in_a_row + 1 if report.skipped else 0
         state = replace(state, step=done, skipped=state.skipped + int(report.skipped))
@@ -112,6 +113,11 @@ def _steps(
         if skipped_in_a_row >= settings.max_skipped:
             raise RunError(f"{skipped_in_a_row} steps in a row had a gradient that is not finite; lower optim.lr or look at skipped.jsonl")
     return state, metrics
+
+
+def _rows(session: Session, step: int) -> list[Sample]:
+    """This rank's samples of a step."""
+    return session.world.shard([session.train[i] for i in session.order.batch_at(step)])
 
 
 def _best(state: TrainState, metrics: dict[str, float], name: str) -> TrainState:

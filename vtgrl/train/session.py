@@ -30,7 +30,8 @@ Recipe = SftRecipe | GrpoRecipe
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """The parts of a run. `failed` counts samples that could not become a prompt, by id, over the run."""
+    """The parts of a run. `failed`: why a sample could not become a prompt, by id, over the run. `upcoming`: this rank's samples of
+    the next step, decoded ahead while the current one trains."""
 
     recipe: Any
     world: World
@@ -43,6 +44,7 @@ class Session:
     order: DataOrder
     checkpoints: Checkpoints
     failed: dict[str, str]
+    upcoming: list[Sample]
 
     def prompts(self, samples: Sequence[Sample]) -> list[Prompt]:
         """Build prompts; a sample whose video or text cannot be used is logged, counted and left out."""
@@ -54,6 +56,7 @@ class Session:
                 if sample.id not in self.failed:
                     logger.warning("left out: %s", error)
                 self.failed[sample.id] = str(error)
+        self.builder.prefetch(self.upcoming)
         return out
 
     def write_model_files(self, folder: Path) -> None:
@@ -107,6 +110,7 @@ def open_session(recipe: Any, *, run_dir: Path, resume: str | None) -> Session:
         order=DataOrder(len(train), settings.batch, settings.data_seed, settings.epochs, settings.steps),
         checkpoints=Checkpoints(folder.ckpt_dir, keep_last=settings.keep_last, world=world),
         failed={},
+        upcoming=[],
     )
 
 
