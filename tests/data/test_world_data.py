@@ -123,11 +123,27 @@ def test_movement_is_in_the_pixels() -> None:
     alone = Script(script.duration, (actor,), script.events, script.asked)
     assert actor.moves is not None
     start, end = actor.moves
-    before, after = draw(alone, time=actor.visible[0], size=112), draw(alone, time=actor.visible[1] - 0.01, size=112)
-    np.testing.assert_array_equal(draw(alone, time=start, size=112), before)
-    np.testing.assert_array_equal(draw(alone, time=end, size=112) if end < actor.visible[1] else after, after)
-    assert not np.array_equal(draw(alone, time=(start + end) / 2, size=112), before)
+    before = shape_mask(alone, time=actor.visible[0])
+    after = shape_mask(alone, time=actor.visible[1] - 0.01)
+    np.testing.assert_array_equal(shape_mask(alone, time=start), before)
+    np.testing.assert_array_equal(shape_mask(alone, time=end) if end < actor.visible[1] else after, after)
+    assert not np.array_equal(shape_mask(alone, time=(start + end) / 2), before)
     assert not np.array_equal(after, before)
+
+
+def shape_mask(script: Script, *, time: float) -> np.ndarray:
+    """Where the shapes are: what differs from the corner's background."""
+    frame_HWC = draw(script, time=time, size=112)
+    empty_HWC = draw(Script(script.duration, (), script.events, script.asked), time=time, size=112)
+    return np.asarray((frame_HWC != empty_HWC).any(-1))
+
+
+def test_the_background_tells_the_time() -> None:
+    """It brightens from dusk to dawn over the clip, the same in clips of any length."""
+    script = scripts(1)[0]
+    empty = Script(script.duration, (), script.events, script.asked)
+    greys = [int(draw(empty, time=script.duration * share, size=56)[0, 0, 0]) for share in (0.0, 0.25, 0.5, 0.75)]
+    assert greys == [24, 68, 112, 156]
 
 
 def test_forms_differ() -> None:

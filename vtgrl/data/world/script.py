@@ -24,7 +24,7 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 }
 FORMS = ("square", "circle", "triangle")
 QUADRANTS = 4
-SHAPES_PER_CLIP = {0: (2, 3), 1: (2, 4), 2: (5, 8)}
+SHAPES_PER_CLIP = {0: (1, 3), 1: (2, 4), 2: (5, 8)}
 """difficulty -> fewest and most shapes."""
 
 
