@@ -20,6 +20,7 @@ class CharadesStaConfig:
 
     csv: str = opt("", "Charades_v1_train.csv or _test.csv, for the lengths of the videos; empty: known when a file is opened")
     split: str = opt("test", "split that the samples are given")
+    present: bool = opt(False, "leave rows out (named, counted) whose video is not in the folder, for a part of the data set")
 
 
 @register("source", "charades_sta", config=CharadesStaConfig, paper="arXiv:1705.02101")
@@ -31,10 +32,10 @@ def charades_sta(path: Path, *, videos: Path, config: CharadesStaConfig) -> Load
     lengths = _lengths(Path(config.csv)) if config.csv else None
     lines = enumerate(read_text(path).splitlines(), 1)
     rows = ((f"{path}:{number}", (number, line)) for number, line in lines if line.strip())
-    return collect(rows, lambda row, where: _row(row, where, lengths, config), path=path, videos=videos)
+    return collect(rows, lambda row, where: _row(row, where, lengths, videos, config), path=path, videos=videos)
 
 
-def _row(row: tuple[int, str], where: str, lengths: Mapping[str, float] | None, config: CharadesStaConfig) -> Sample:
+def _row(row: tuple[int, str], where: str, lengths: Mapping[str, float] | None, videos: Path, config: CharadesStaConfig) -> Sample:
     number, line = row
     place, mark, query = line.partition("##")
     fields = place.split()
@@ -43,6 +44,8 @@ def _row(row: tuple[int, str], where: str, lengths: Mapping[str, float] | None, 
     name, start, end = fields
     if lengths is not None and name not in lengths:
         raise DataError(f"{where}: video {name!r} is not in {config.csv}; is it the csv of the other split?")
+    if config.present and not (videos / f"{name}.mp4").is_file():
+        raise DataError(f"{where}: no {name}.mp4 in {videos}")
     return Sample(
         id=f"charades_sta-{number}",
         task="vtg",
