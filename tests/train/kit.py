@@ -44,10 +44,8 @@ def run_ranks(script: Path, *args: Any, ranks: int, timeout: float = 240.0) -> l
 
     env = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(script), *map(str, args)]
-    procs = [
-        subprocess.Popen(command, env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for r in range(ranks)
-    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    procs = [subprocess.Popen(command, env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}, **pipes) for r in range(ranks)]
     outputs = []
     try:
         for proc in procs:

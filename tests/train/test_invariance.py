@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from tests.train.kit import grpo_recipe, run_ranks, sft_recipe
 from vtgrl.core.jsonl import to_line
 from vtgrl.core.recipe import dump_recipe
-from vtgrl.rollout.records import Record, to_record
 from vtgrl.core.types import Completion
+from vtgrl.rollout.records import Record, to_record
 from vtgrl.train.grpo import run_grpo
 from vtgrl.train.sft import run_sft
 

@@ -17,7 +17,7 @@ def drawn(order: DataOrder) -> list[int]:
 def test_every_row_is_drawn_once_a_pass(rows: int, batch: int, epochs: int) -> None:
     order = DataOrder(rows, batch, seed=3, epochs=epochs)
     all_rows = drawn(order)
-    assert Counter(all_rows) == {i: epochs for i in range(rows)}
+    assert Counter(all_rows) == dict.fromkeys(range(rows), epochs)
     for epoch in range(epochs):
         assert sorted(all_rows[epoch * rows : (epoch + 1) * rows]) == list(range(rows))
 

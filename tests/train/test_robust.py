@@ -28,9 +28,7 @@ def rows_of(run_dir: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def make(tiny_dir: Callable[[str], Path], world_dir: Path) -> Callable[..., Any]:
     def get(*overrides: str) -> Any:
-        return grpo_recipe(
-            tiny_dir("qwen2_5_vl"), world_dir, f"reward=[{FILE}:token_parity]", "train.steps=3", "train.batch=2", *overrides
-        )
+        return grpo_recipe(tiny_dir("qwen2_5_vl"), world_dir, f"reward=[{FILE}:token_parity]", "train.steps=3", "train.batch=2", *overrides)
 
     return get
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 def words(text: str) -> frozenset[str]:
@@ -41,8 +40,8 @@ _CHARS = str.maketrans(
         **dict.fromkeys("\u2192\u21d2\u2794\u279c", " -> "),
         **dict.fromkeys("\u201c\u201d\u201e\u300c\u300d\u300e\u300f", '"'),
         **dict.fromkeys("\u2018\u2019", "'"),
-        **{0xFF10 + digit: str(digit) for digit in range(10)},  # full-width digits and signs
-        **{0xFF00 + ord(sign) - 0x20: sign for sign in ".:;%()"},
+        **{chr(0xFF10 + digit): str(digit) for digit in range(10)},  # full-width digits and signs
+        **{chr(0xFF00 + ord(sign) - 0x20): sign for sign in ".:;%()"},
         **dict.fromkeys("\uff0c\u3001", ", "),
         "\u3002": ";",
         "\u2026": "...",
@@ -65,8 +64,7 @@ _HMS_PART = re.compile(r"([\d.]+)([hms])")
 _LONGEST_NUMBER = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """`value`: seconds (or percent, or a frame index, by `unit`), meaningful for times only.
 
     `unit`: "" bare number, "s" an explicit unit of time or a clock form, "%" percent, "frame" frame index. `scale` is what
@@ -89,7 +87,9 @@ class Token:
 
 def normalise(text: str) -> str:
     """Lower case, one kind of dash, quote and digit, without `<|special|>` tokens."""
-    return _SPECIAL.sub(" ", text.translate(_CHARS).lower())
+    if not text.isascii():
+        text = text.translate(_CHARS)
+    return (_SPECIAL.sub(" ", text) if "<|" in text else text).lower()
 
 
 def read_number(text: str) -> tuple[float, str] | None:
@@ -125,7 +125,7 @@ def _scan(text: str) -> list[Token]:
             tokens.append(Token("time", piece, start, end, sum(float(n) * GLUED_UNITS[u] for n, u in _HMS_PART.findall(piece)), "s"))
         elif group == "num":
             tokens.append(_number(piece, start, end))
-        elif group == "link" or piece in LINKS:
+        elif group == "link" or (group != "punct" and piece in LINKS):
             tokens.append(Token("link", "->" if piece[-1] == ">" else ".." if piece[0] == "." else piece, start, end))
         else:
             tokens.append(Token("punct" if group == "punct" else "word", piece, start, end))
@@ -141,8 +141,11 @@ def _split_commas(tokens: list[Token]) -> list[Token]:
     """`[8,12]` and `8.5,12.4` hold two numbers; `8,5` outside brackets is one with a decimal comma."""
     out: list[Token] = []
     for i, token in enumerate(tokens):
+        if "," not in token.text or token.kind not in ("time", "other"):
+            out.append(token)
+            continue
         parts = token.text.split(",")
-        if token.kind not in ("time", "other") or len(parts) < 2 or not (_bracketed(tokens, i) or _two_decimals(token, parts)):
+        if not (_bracketed(tokens, i) or _two_decimals(token, parts)):
             out.append(token)
             continue
         at = token.start
@@ -167,7 +170,7 @@ def _fold_signs(tokens: list[Token]) -> list[Token]:
     out: list[Token] = []
     for token in tokens:
         if token.kind == "time" and out and out[-1].text == "-" and out[-1].end == token.start and _may_sign(out):
-            token = replace(token, text="-" + token.text, start=token.start - 1, value=-token.value)
+            token = token._replace(text="-" + token.text, start=token.start - 1, value=-token.value)
             out.pop()
         out.append(token)
     return out
@@ -207,13 +210,13 @@ def _with_unit(token: Token, unit: Token) -> Token | None:
     if token.kind == "time" and scale is not None:
         clock = token.unit == "s"
         factor = 1.0 if clock else scale
-        return replace(token, end=unit.end, value=token.value * factor, unit="s", scale=factor)
+        return token._replace(end=unit.end, value=token.value * factor, unit="s", scale=factor)
     if token.kind == "time" and unit.text in ("%", "percent"):
-        return replace(token, end=unit.end, unit="%")
+        return token._replace(end=unit.end, unit="%")
     if token.kind == "time" and unit.text in ("frame", "frames"):
-        return replace(token, end=unit.end, unit="frame")
+        return token._replace(end=unit.end, unit="frame")
     if glued and unit.kind == "word" and unit.text.isascii():
-        return replace(token, kind="other", end=unit.end)
+        return token._replace(kind="other", end=unit.end)
     return None
 
 
@@ -222,8 +225,8 @@ def _after_noun(token: Token, before: list[Token]) -> Token:
     if token.kind != "time" or token.unit or not before:
         return token
     if before[-1].text in ("frame", "frames"):
-        return replace(token, unit="frame")
-    return replace(token, kind="other") if token.bare_integer and before[-1].text in LABELS else token
+        return token._replace(unit="frame")
+    return token._replace(kind="other") if token.bare_integer and before[-1].text in LABELS else token
 
 
 def _fold_compounds(tokens: list[Token]) -> list[Token]:
@@ -234,7 +237,7 @@ def _fold_compounds(tokens: list[Token]) -> list[Token]:
         head = out[-2] if joint else out[-1] if out else None
         if head is not None and _is_tail(head, token):
             del out[-2 if joint else -1 :]
-            out.append(replace(head, text=f"{head.text} {token.text}", end=token.end, value=head.value + token.value, scale=token.scale))
+            out.append(head._replace(text=f"{head.text} {token.text}", end=token.end, value=head.value + token.value, scale=token.scale))
         else:
             out.append(token)
     return out

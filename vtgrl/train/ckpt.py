@@ -1,10 +1,10 @@
 """Checkpoints: written to a temporary folder and renamed, so that a `step_N` folder is always whole.
 
-    ckpt/step_000050/ds/...            DeepSpeed shards of every rank (weights, moments)
-    ckpt/step_000050/rng_rank_0.pt     random states
-    ckpt/step_000050/state.json        step, world size, best metric
-    ckpt/step_000050/hf/               config, tokenizer, processor, so that `vtgrl merge` needs nothing else
-    ckpt/best.json                     which one is best
+ckpt/step_000050/ds/...            DeepSpeed shards of every rank (weights, moments)
+ckpt/step_000050/rng_rank_0.pt     random states
+ckpt/step_000050/state.json        step, world size, best metric
+ckpt/step_000050/hf/               config, tokenizer, processor, so that `vtgrl merge` needs nothing else
+ckpt/best.json                     which one is best
 """
 
 from __future__ import annotations

@@ -167,4 +167,3 @@ def run_grpo(recipe: GrpoRecipe, *, run_dir: Path | str, resume: str | None = No
     """Reinforcement learning on grounding rewards. Returns the run's summary (see `run_loop`)."""
     session = open_session(recipe, run_dir=Path(run_dir), resume=resume)
     return run_loop(session, Grpo(session), resume=resume)
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from vtgrl.core.errors import ConfigError, Interrupted, RunError
@@ -122,7 +121,9 @@ def _rows(session: Session, step: int) -> list[Sample]:
 
 def _best(state: TrainState, metrics: dict[str, float], name: str) -> TrainState:
     if name not in metrics:
-        raise ConfigError(f"train.best_metric: no metric {name!r}; there are {', '.join(sorted(k for k in metrics if k.startswith('val/')))}")
+        raise ConfigError(
+            f"train.best_metric: no metric {name!r}; there are {', '.join(sorted(k for k in metrics if k.startswith('val/')))}"
+        )
     if state.best is None or metrics[name] > state.best:
         return replace(state, best=metrics[name], best_step=state.step)
     return state
@@ -153,4 +154,3 @@ def _finish(session: Session, state: TrainState, metrics: dict[str, float]) -> d
         session.folder.write_json("summary.json", summary)
     session.world.barrier()
     return summary
-

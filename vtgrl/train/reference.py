@@ -9,7 +9,7 @@ import torch
 
 from vtgrl.core.schema import LoraConfig
 from vtgrl.model.load import load_model
-from vtgrl.model.types import PackedGroup, PackedRow, PolicyOutput
+from vtgrl.model.types import PackedGroup
 from vtgrl.train.ds_config import reference_config
 from vtgrl.train.engine_ds import DsEngine, start_deepspeed
 from vtgrl.train.session import Session

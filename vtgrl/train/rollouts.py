@@ -50,9 +50,7 @@ class Rollouts:
         return out
 
 
-def collect(
-    prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], *, prefix: str, mask_truncated: bool
-) -> Rollouts:
+def collect(prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], *, prefix: str, mask_truncated: bool) -> Rollouts:
     """Prompts and their answers -> rows; `prefix` makes group ids unique over ranks (one sample may come twice in a batch).
 
     With `mask_truncated`, an answer cut by the token limit trains nothing.

@@ -42,9 +42,7 @@ class Sft:
             loss = -output.logp_R.sum() / totals["tokens"]
             return loss, {"loss": float(loss.detach())}
 
-        result = update(
-            session.engine, groups, row_loss, lr=lr, max_tokens=recipe.train.tokens_per_micro_batch, temperature=1.0
-        )
+        result = update(session.engine, groups, row_loss, lr=lr, max_tokens=recipe.train.tokens_per_micro_batch, temperature=1.0)
         if result is None:
             return StepReport({"rows": 0.0}, skipped=True)
         metrics = {"loss": result.sums["loss"], "lr": lr, "grad_norm": result.info.grad_norm, **totals}

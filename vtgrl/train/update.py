@@ -73,9 +73,7 @@ def _nothing(output: PolicyOutput) -> torch.Tensor:
     return zero if output.entropy_R is None else zero + output.entropy_R.sum()
 
 
-def score(
-    engine: DsEngine, groups: Sequence[PackedGroup], *, max_tokens: int, temperature: float
-) -> list[torch.Tensor]:
+def score(engine: DsEngine, groups: Sequence[PackedGroup], *, max_tokens: int, temperature: float) -> list[torch.Tensor]:
     """Log-probs of every group's answers, one after the other ([R] a group), without a gradient (collective)."""
     rows = pack(engine, groups, max_tokens=max_tokens)
     found: dict[int, torch.Tensor] = {}
