@@ -131,7 +131,7 @@ def test_other_normalisers_do_not_depend_on_the_split(grpo: Callable[..., Any], 
 
 def test_first_ratio_is_one_and_old_scores_equal_the_updates_own(grpo: Callable[..., Any], grpo_reference: Path, tmp_path: Path) -> None:
     """Two updates a batch need a pass for old log-probs; the first update of it starts at ratio 1."""
-    run_grpo(grpo("algo.updates=2"), run_dir=tmp_path / "run")
+    run_grpo(grpo("algo.updates=2", "train.batch=4"), run_dir=tmp_path / "run")
     for row in rows_of(tmp_path / "run"):
         assert row["ratio"] == pytest.approx(1.0, abs=0.05)
         assert row["ratio"] != 1.0  # the second update sees moved weights
