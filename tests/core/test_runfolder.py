@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -69,3 +71,32 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot write"):
         RunFolder.create(tmp_path / "file" / "run", resolved_yaml="", resume=False)
+
+
+def test_a_start_that_failed_leaves_a_folder_that_can_be_used_again(tmp_path):
+    RunFolder.create(tmp_path, resolved_yaml="model: wrong", resume=False)
+    folder = RunFolder.create(tmp_path, resolved_yaml="model: right", resume=False)
+    folder.append_jsonl("metrics.jsonl", {"step": 1})
+    with pytest.raises(ConfigError, match="is not empty"):
+        RunFolder.create(tmp_path, resolved_yaml="", resume=False)
+    (folder.path / "metrics.jsonl").unlink()
+    (folder.ckpt_dir / "step_000001").mkdir()
+    with pytest.raises(ConfigError, match="is not empty"):
+        RunFolder.create(tmp_path, resolved_yaml="", resume=False)
+
+
+def test_one_run_a_folder_at_a_time(tmp_path):
+    """Two runs that write one folder would destroy each other's checkpoints; the lock ends with its process, also by SIGKILL."""
+    code = (
+        "import sys; from vtgrl.core.runfolder import RunFolder\n"
+        "RunFolder.create(sys.argv[1], resolved_yaml='', resume=True); print('there', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "there\n"
+            with pytest.raises(ConfigError, match="in use by another run"):
+                RunFolder.create(tmp_path, resolved_yaml="", resume=True)
+        finally:
+            other.kill()
+    RunFolder.create(tmp_path, resolved_yaml="", resume=True)
+    RunFolder.create(tmp_path, resolved_yaml="", resume=True)

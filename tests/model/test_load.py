@@ -76,6 +76,14 @@ def test_lora_starts_at_the_model_and_leaves_the_tower_alone(tiny_dir: TinyDir, 
         torch.testing.assert_close(policy.hf.eval()(ids).logits, plain(ids).logits, atol=0, rtol=0)
 
 
+def test_a_cut_weight_file_is_one_line(copy: Callable[[str], Path]) -> None:
+    folder = copy("text")
+    with open(folder / "model.safetensors", "r+b") as file:
+        file.truncate(100_000)
+    with pytest.raises(ConfigError, match=r"weights cannot be read: .*; is a file missing or cut\?"):
+        load_plain(folder)
+
+
 def test_lora_needs_a_known_layer(tiny_dir: TinyDir) -> None:
     with pytest.raises(ConfigError, match=r"no layer 'query'; it has down_proj, gate_proj"):
         load_model(tiny_dir("text"), dtype="fp32", lora=LoraConfig(r=4, targets=("query",)))

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.train.kit import grpo_recipe
 from vtgrl.core.errors import ConfigError
@@ -87,3 +89,34 @@ def test_ctrl_c_writes_a_checkpoint_and_exits_130(recipe: Any, unbroken: Path, t
     assert done < 5 or "stopped after" not in stderr
     run_grpo(recipe, run_dir=run_dir, resume="auto")
     assert numbers(run_dir) == numbers(unbroken)
+
+
+def test_a_finished_run_can_be_made_longer(tiny_dir: Callable[[str], Path], world_dir: Path, tmp_path: Path) -> None:
+    """Its model folder is renewed; started again without more steps it just says so."""
+
+    def run(steps: int) -> Any:
+        recipe = grpo_recipe(tiny_dir("qwen2_5_vl"), world_dir, REWARD, "train.batch=2", f"train.steps={steps}")
+        return run_grpo(recipe, run_dir=tmp_path, resume="auto")
+
+    run(1)
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert run(2)["steps"] == 2
+    after = (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert before != after
+    summary = run(2)
+    assert summary["metrics"]["epoch"] == numbers(tmp_path)[-1]["epoch"]
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == after
+
+
+def test_going_on_from_an_earlier_checkpoint_leaves_the_later_ones_out(recipe: Any, unbroken: Path, tmp_path: Path) -> None:
+    """The final model and `--resume auto` are of the branch that was trained last."""
+    shutil.copytree(unbroken, tmp_path / "run")
+    ckpt = tmp_path / "run" / "ckpt"
+    run_grpo(replace(recipe, train=replace(recipe.train, steps=3)), run_dir=tmp_path / "run", resume=str(ckpt / "step_000002"))
+    assert sorted(p.name for p in ckpt.glob("step_*")) == ["step_000001", "step_000002", "step_000003"]
+    assert (ckpt / "aside_step_000005").is_dir()
+    from vtgrl.merge.zero3 import gather_state
+    from vtgrl.model.load import load_plain
+
+    three, model = gather_state(ckpt / "step_000003" / "ds"), load_plain(tmp_path / "run" / "model").state_dict()
+    assert all(torch.equal(three[name], model[name]) for name in model)

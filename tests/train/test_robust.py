@@ -135,3 +135,22 @@ def test_best_and_last_checkpoints_are_kept(make: Callable[..., Any], world_dir:
     run_grpo(recipe, run_dir=tmp_path)
     assert sorted(p.name for p in (tmp_path / "ckpt").iterdir()) == ["best.json", "step_000001", "step_000004"]
     assert json.loads((tmp_path / "ckpt" / "best.json").read_text()) == {"checkpoint": "step_000001", "value": 3.0}
+
+
+def test_nothing_usable_is_an_error_that_says_why(make: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"none of the 3 steps made an update; \d rows were left out, first: .*max_prompt_tokens=10"):
+        run_grpo(make("data.max_prompt_tokens=10"), run_dir=tmp_path)
+
+
+def test_a_skipped_step_dumps_every_row(make: Callable[..., Any], tiny_dir: Callable[[str], Path], world_dir: Path, tmp_path: Path) -> None:
+    """Also those that samples.jsonl has no room for, and in SFT."""
+    recipe = make(f"algo.loss={FILE}:always_nan", "train.max_skipped=1", "log.samples=0")
+    with pytest.raises(RunError, match="not finite"):
+        run_grpo(recipe, run_dir=tmp_path / "grpo")
+    assert len((tmp_path / "grpo" / "skipped.jsonl").read_text().splitlines()) == 2
+    recipe = sft_recipe(tiny_dir("qwen2_5_vl"), world_dir, "optim.lr=1e30", "train.batch=3", "train.steps=2", "train.max_skipped=1")
+    with pytest.raises(RunError, match="not finite"):
+        run_sft(recipe, run_dir=tmp_path / "sft")
+    dumped = [json.loads(line) for line in (tmp_path / "sft" / "skipped.jsonl").read_text().splitlines()]
+    assert len(dumped) == 3
+    assert all(row["step"] == 2 and "answer" in row and row["query"] for row in dumped)

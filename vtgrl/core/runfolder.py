@@ -7,15 +7,20 @@ ckpt/           checkpoints
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vtgrl.core.errors import ConfigError
 from vtgrl.core.host import environment
 from vtgrl.core.jsonl import append_line, atomic_write, cannot_write, to_line
 from vtgrl.core.log import logger
+
+_LOCKS: dict[Path, IO[str]] = {}
+"""Lock files of the folders that this process runs in; open as long as it lives."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +34,21 @@ class RunFolder:
         """Make the folder and write resolved.yaml and env.json.
 
         Raises:
-            ConfigError: the folder holds something and `resume` is False.
+            ConfigError: the folder holds something and `resume` is False, or another process runs in it.
             RunError: not writable.
         """
         folder = cls(Path(path))
         if folder.path.exists() and not folder.path.is_dir():
             raise ConfigError(f"{path} is a file; give --run-dir a folder")
-        if folder.path.is_dir() and any(folder.path.iterdir()):
-            if not resume:
-                raise ConfigError(f"{path} is not empty; go on with --resume auto, or choose another --run-dir")
+        if not resume and folder._used():
+            raise ConfigError(f"{path} is not empty; go on with --resume auto, or choose another --run-dir")
+        if resume:
             folder._warn_of_changes(resolved_yaml)
         try:
             folder.ckpt_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(folder.path, error) from error
+        folder._lock()
         folder.write_text("resolved.yaml", resolved_yaml)
         folder.write_json("env.json", environment())
         return folder
@@ -51,6 +57,27 @@ class RunFolder:
     def ckpt_dir(self) -> Path:
         """Where checkpoints go."""
         return self.path / "ckpt"
+
+    def _used(self) -> bool:
+        """True when there is something to lose: more than a start that failed before its first step leaves."""
+        if not self.path.is_dir():
+            return False
+        names = {p.name for p in self.path.iterdir()}
+        started = {"resolved.yaml", "env.json"} <= names
+        left = names - {".lock", "resolved.yaml", "env.json", "ckpt"} if started else names
+        return bool(left) or (started and any(self.ckpt_dir.glob("*")))
+
+    def _lock(self) -> None:
+        """Keep other runs out while this process lives. A record lock: neither a kill nor a child that survives leaves it behind."""
+        path = (self.path / ".lock").resolve()
+        try:
+            file = _LOCKS[path] = _LOCKS.get(path) or open(path, "a", encoding="utf-8")  # noqa: SIM115 (held until the process ends)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise ConfigError(f"{self.path} is in use by another run; wait for its end, or choose another --run-dir") from error
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP):  # a file system without locks
+                raise cannot_write(path, error) from error
 
     def _warn_of_changes(self, resolved_yaml: str) -> None:
         old = self.path / "resolved.yaml"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -94,8 +95,8 @@ def load_plain(path: str | Path, *, dtype: Dtype | None = None) -> PreTrainedMod
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # `_check_complete` refuses them, by name
         )
-    except OSError as error:
-        raise ConfigError(f"{path}: weights cannot be read: {_first_line(error)}") from error
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: weights cannot be read: {_first_line(error)}; is a file missing or cut?") from error
     _check_complete(info, where=str(path))
     return model
 

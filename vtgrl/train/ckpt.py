@@ -22,6 +22,7 @@ import torch
 
 from vtgrl.core.errors import ConfigError, RunError
 from vtgrl.core.jsonl import atomic_write
+from vtgrl.core.log import logger
 from vtgrl.train.engine_ds import DsEngine
 from vtgrl.train.world import World
 
@@ -56,7 +57,7 @@ class Checkpoints:
         Raises:
             RunError: the disk is full or not writable; the last whole checkpoint is untouched.
         """
-        final = self.folder / f"step_{state.step:06d}"
+        final = self.at(state.step)
         tmp = self.folder / f".tmp_{final.name}"
         self._collective(lambda: self._prepare(tmp) if self.world.main else None)
         self._collective(lambda: self._write(engine, state, tmp, model_files))
@@ -98,6 +99,19 @@ class Checkpoints:
         for path in self.whole():
             if path not in kept and step_of(path) not in (state.best_step, state.step):
                 shutil.rmtree(path)
+
+    def at(self, step: int) -> Path:
+        """Folder of a step's checkpoint."""
+        return self.folder / f"step_{step:06d}"
+
+    def set_aside_after(self, step: int) -> None:
+        """Rename checkpoints later than `step`, from where a run goes on: `--resume auto` must not take another branch's."""
+        for path in self.whole():
+            if step_of(path) > step:
+                aside = path.with_name(f"aside_{path.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+                logger.warning("%s is later than the checkpoint this run goes on from; it is now %s", path, aside.name)
 
     def whole(self) -> list[Path]:
         """Complete checkpoints, oldest first."""

@@ -65,7 +65,7 @@ class Grpo:
         clock.lap("publish")
         metrics = self._metrics(work, table, results) | annotated.metrics | clock.laps
         skipped = not results or any(r.info.skipped for r in results)
-        return StepReport(metrics, skipped=skipped, records=self._records(step, rollouts, table))
+        return StepReport(metrics, skipped=skipped, records=self._records(step, rollouts, table, every=skipped))
 
     def _draw(self, step: int, samples: Sequence[Sample]) -> Rollouts:
         prompts = self.session.prompts(samples)
@@ -117,10 +117,13 @@ class Grpo:
             "rollout/logp_missing": sum(world.gather(parity["rollout/logp_missing"])),
         }
 
-    def _records(self, step: int, rollouts: Rollouts, table: RewardTable) -> list[dict[str, Any]]:
-        """Rows for samples.jsonl, under the same step number as metrics.jsonl; the `replay` engine reads them."""
+    def _records(self, step: int, rollouts: Rollouts, table: RewardTable, *, every: bool) -> list[dict[str, Any]]:
+        """Rows for samples.jsonl, under the same step number as metrics.jsonl; the `replay` engine reads them.
+
+        `every`: all groups, for the dump of a step without an update.
+        """
         out = []
-        for g, group in enumerate(rollouts.groups[: self.recipe.log.samples]):
+        for g, group in enumerate(rollouts.groups if every else rollouts.groups[: self.recipe.log.samples]):
             rows = rollouts.rows_of(g)
             sample = group.prompt.sample
             answers = tuple(rollouts.rows[r].completion for r in rows)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from vtgrl.core.errors import ConfigError, Interrupted, RunError
+from vtgrl.core.jsonl import read_jsonl
 from vtgrl.core.log import logger
 from vtgrl.core.types import Sample
 from vtgrl.merge.zero3 import merge_checkpoint
@@ -55,6 +58,7 @@ def run_loop(session: Session, objective: Objective, *, resume: str | None) -> d
     try:
         with stop_on_signal() as flag:
             state, metrics = _steps(session, objective, state, monitors, flag)
+        _check_trained(session, state, metrics)
         return _finish(session, state, metrics)
     finally:
         for monitor in monitors:
@@ -72,8 +76,9 @@ def _restore(session: Session, resume: str | None) -> TrainState:
         session.loaded.policy.invalidate()
         logger.info("resumed from %s", found)
     if session.world.main:
-        session.folder.drop_rows_from("metrics.jsonl", step=state.step + 1)
-        session.folder.drop_rows_from("samples.jsonl", step=state.step + 1)
+        session.checkpoints.set_aside_after(state.step)
+        for name in ("metrics.jsonl", "samples.jsonl", "skipped.jsonl"):
+            session.folder.drop_rows_from(name, step=state.step + 1)
     return state
 
 
@@ -88,8 +93,10 @@ def _steps(
     session: Session, objective: Objective, state: TrainState, monitors: Sequence[Monitor], flag: StopFlag
 ) -> tuple[TrainState, dict[str, float]]:
     settings, total = session.recipe.train, session.order.total_steps
-    metrics: dict[str, float] = {}
+    metrics = session.world.broadcast(_last_metrics(session) if session.world.main else {})
     skipped_in_a_row = 0
+    if state.step >= total and not session.world.broadcast(session.checkpoints.at(state.step).is_dir()):
+        session.checkpoints.save(session.engine, state, model_files=session.write_model_files)
     for step in range(state.step, total):
         began = time.perf_counter()
         session.upcoming[:] = _rows(session, step + 1) if step + 1 < total else []
@@ -110,8 +117,29 @@ def _steps(
         if stop and done < total:
             raise Interrupted(f"stopped after step {done} of {total}; go on with --resume auto")
         if skipped_in_a_row >= settings.max_skipped:
-            raise RunError(f"{skipped_in_a_row} steps in a row had a gradient that is not finite; lower optim.lr or look at skipped.jsonl")
+            raise RunError(f"{skipped_in_a_row} steps in a row made no update; {_why_skipped(session, metrics)}")
     return state, metrics
+
+
+def _last_metrics(session: Session) -> dict[str, float]:
+    """Of the step before, for the summary of a run that was finished already; empty at a start."""
+    path = session.folder.path / "metrics.jsonl"
+    rows = [row for _, row in read_jsonl(path)] if path.is_file() else []
+    return {key: value for key, value in rows[-1].items() if key != "step"} if rows else {}
+
+
+def _check_trained(session: Session, state: TrainState, metrics: dict[str, float]) -> None:
+    """A run without a single update would only copy its start model (collective)."""
+    if state.skipped and state.skipped == state.step:
+        raise RunError(f"none of the {state.step} steps made an update; {_why_skipped(session, metrics)}")
+
+
+def _why_skipped(session: Session, metrics: dict[str, float]) -> str:
+    """The likely cause, with the fix (collective)."""
+    failed = [reason for part in session.world.gather(session.failed) for reason in part.values()]
+    if failed and not metrics.get("rows"):
+        return f"{len(failed)} rows were left out, first: {failed[0]}"
+    return "their gradients were not finite: lower optim.lr or look at skipped.jsonl"
 
 
 def _rows(session: Session, step: int) -> list[Sample]:
@@ -145,12 +173,20 @@ def _log(session: Session, monitors: Sequence[Monitor], step: int, metrics: dict
 
 def _finish(session: Session, state: TrainState, metrics: dict[str, float]) -> dict[str, Any]:
     model = session.folder.path / "model"
-    last = session.checkpoints.whole()[-1] if session.world.main else None
-    if last is not None:
-        merge_checkpoint(last, out=model)
+    if session.world.main:
+        _write_model(session.checkpoints.at(state.step), model)
     failed = {key: value for part in session.world.gather(session.failed) for key, value in part.items()}
     summary = {"steps": state.step, "skipped_steps": state.skipped, "left_out": failed, "metrics": metrics, "model": str(model)}
     if session.world.main:
         session.folder.write_json("summary.json", summary)
     session.world.barrier()
     return summary
+
+
+def _write_model(checkpoint: Path, out: Path) -> None:
+    """Merge into `out`. A resumed run may have one already: it goes when the new one is whole."""
+    new = out.with_name(f".{out.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    merge_checkpoint(checkpoint, out=new)
+    shutil.rmtree(out, ignore_errors=True)
+    new.rename(out)

@@ -45,8 +45,15 @@ class Sft:
         result = update(session.engine, groups, row_loss, lr=lr, max_tokens=recipe.train.tokens_per_micro_batch, temperature=1.0)
         if result is None:
             return StepReport({"rows": 0.0}, skipped=True)
+        skipped = result.info.skipped
         metrics = {"loss": result.sums["loss"], "lr": lr, "grad_norm": result.info.grad_norm, **totals}
-        return StepReport(metrics, skipped=result.info.skipped)
+        return StepReport(metrics, skipped=skipped, records=self._records(step, groups) if skipped else [])
+
+    def _records(self, step: int, groups: Sequence[PackedGroup]) -> list[dict[str, Any]]:
+        """The rows of a step without an update, for skipped.jsonl."""
+        decode = self.session.builder.decode
+        rows = [(g.prompt.sample, g.answers[0]) for g in groups]
+        return [{"step": step + 1, "id": s.id, "query": s.query, "answer": decode(ids), "token_ids": list(ids)} for s, ids in rows]
 
     def _groups(self, samples: Sequence[Sample]) -> list[PackedGroup]:
         groups = []
