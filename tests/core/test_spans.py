@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from pathlib import Path
 
 import pytest
 
+from vtgrl.core import spans
 from vtgrl.core.errors import ConfigError
 from vtgrl.core.spans import WINDOW_KINDS, best_iou, clamp_window, hull_iou, iou, parse_span
 
@@ -276,6 +278,39 @@ def test_round_trip(form) -> None:  # type: ignore[no-untyped-def]
         result = parse_span(form(start, end), duration=duration)
         assert result.kind in ("ok", "zero_length"), form(start, end)
         assert result.window == pytest.approx((start, end), abs=6e-5), form(start, end)
+
+
+def _same_without_short_cut(text: str, monkeypatch: pytest.MonkeyPatch, **given: object) -> bool:
+    """Whether the short cut for plain answers reads what the whole parser reads; returns whether it was taken."""
+    with monkeypatch.context() as patch:
+        patch.setattr(spans, "_PLAIN_SPAN", re.compile("(?!)"))  # matches nothing
+        slow = parse_span(text, **given)  # type: ignore[arg-type]
+    assert parse_span(text, **given) == slow, (text, given)  # type: ignore[arg-type]
+    region, _ = spans._answer_region(text)
+    return region is not None and spans._PLAIN_SPAN.fullmatch(region) is not None
+
+
+def test_short_cut_reads_what_the_whole_parser_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(3)
+    heads = ["", "<answer>", "<answer>1 to 2</answer><answer>", "\n", "from ", "From ", "for ", "event ", "a", "-", "<|x|>"]
+    links = [" to ", "-", " - ", " ~", "~", " -", "- ", "--", "to", " TO ", " – ", ", ", " and ", " to -"]  # noqa: RUF001
+    units = ["", "", "s", " s", "seconds", " seconds", " sec", "%", "S", "ms", " cups"]
+    tails = ["", ".", "\n", "</answer>", "</answer> 3", "..", "e5", " (2 events)", "٣"]
+    taken = 0
+    for _ in range(6000):
+        a, b = (f"{rng.uniform(-5, 40):.{rng.randint(0, 3)}f}" for _ in "ab")
+        text = "".join((rng.choice(heads), a, rng.choice(units), rng.choice(links), b, rng.choice(units), rng.choice(tails)))
+        query = rng.choice(["", "person turns", "2 men lift", "8 to 12", a, "٣"])
+        taken += _same_without_short_cut(text, monkeypatch, query=query, duration=rng.choice([None, 0.0, 30.0]))
+    assert taken > 300
+
+
+@pytest.mark.parametrize("name", ["charades_sta_test_raw_gt", "tvgbench"])
+def test_short_cut_on_golden_texts(shared_dir: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (shared_dir / "golden" / "text" / f"{name}_predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(row) for row in rows]
+    given = [(row["output_text"], {"query": row["query"], "duration": row["duration"]}) for row in found]
+    assert sum(_same_without_short_cut(text, monkeypatch, **more) for text, more in given) > len(rows) / 2
 
 
 HOSTILE = ["<answer>", "<think>a</think>", "1", "1:", "1,", "1m1", "'a ", '"', "<|", "<a", "-", "=", "(8,", "8.5 to ", "start ", "第"]

@@ -11,6 +11,8 @@ from typing import Any
 
 from vtgrl.core.errors import DataError, RunError
 
+_RAW_DECODE = json.JSONDecoder().raw_decode
+
 
 def read_jsonl(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
     """(row number from 1, object) of every non-empty line.
@@ -21,21 +23,23 @@ def read_jsonl(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with open(path, encoding="utf-8") as file:
             for row, line in enumerate(file, 1):
-                if line.strip():
-                    yield row, _parse(line, where=f"{path}:{row}")
+                if not line.isspace():
+                    yield row, _parse(line, path, row)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text ({error.reason}); is this a JSONL file?") from error
 
 
-def _parse(line: str, *, where: str) -> dict[str, Any]:
+def _parse(line: str, path: Path | str, row: int) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value, end = _RAW_DECODE(line) if line[0] == "{" else (None, 0)
+        if line[end:] not in ("\n", ""):  # rare: only then the full decoder, which skips white space, is worth its time
+            value = json.loads(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON ({error.msg}, column {error.colno})") from error
+        raise DataError(f"{path}:{row}: not JSON ({error.msg}, column {error.colno})") from error
     if not isinstance(value, dict):
-        raise DataError(f"{where}: expected a JSON object, got {type(value).__name__}")
+        raise DataError(f"{path}:{row}: expected a JSON object, got {type(value).__name__}")
     return value
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from vtgrl.core.span_tokens import LABELS, UNITS, Token, words
 
@@ -29,11 +29,11 @@ _FUNCTION_WORDS = words(
     "and or but of in on at during when where while as is are was were the a an this that with for after before by so which he she it "
     "they his her their its there then mark point inclusive respectively 之 之间 内 期 处 左 时"
 )
+_NOT_COUNTED = _FUNCTION_WORDS | FILLERS | START | END | _NOUNS
 _REACH = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """Two times as written. `unit`: "s", "%", "frame", "" (bare numbers) or "mixed". `strong`: it says that it is a span
     (a unit, a clock form, `from`, `between`, role words or brackets), so it beats a bare "2 to 3"."""
 
@@ -43,8 +43,7 @@ class Pair:
     strong: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+class _Link(NamedTuple):
     first: int
     second: int
     text: str
@@ -90,11 +89,10 @@ def _link(tokens: list[Token], first: int, second: int) -> _Link | None:
         return None
     rest = [token for token in between if token.kind != "link" and token.text not in FILLERS]
     links = [token.text for token in between if token.kind == "link"]
-    units = any(tokens[i].unit for i in (first, second))
+    units = bool(tokens[first].unit or tokens[second].unit)
     bracket = _in_brackets(tokens, first, second)
-    opened = bracket or _opened(tokens, first)
     if links and not rest:
-        return _Link(first, second, links[0], units or opened)
+        return _Link(first, second, links[0], units or bracket or _opened(tokens, first))
     if len(rest) == 1 and rest[0].text in AND and (_opened(tokens, first, BETWEEN) or _closed(tokens, second)):
         return _Link(first, second, "and", True)
     if bracket and len(rest) == 1 and rest[0].text in ",;":
@@ -108,13 +106,15 @@ def _counts_things(tokens: list[Token], first: int, second: int) -> bool:
     after = tokens[second + 1] if second + 1 < len(tokens) else None
     if not bare or after is None or after.kind != "word":
         return False
-    return after.text not in _FUNCTION_WORDS | FILLERS | START | END | _NOUNS or after.text in LABELS
+    return after.text not in _NOT_COUNTED or after.text in LABELS
 
 
 def _is_length(tokens: list[Token], first: int) -> bool:
     """ "for 3 to 5 seconds" says how long, not when."""
-    before = [token.text for token in tokens[max(0, first - 2) : first]]
-    return bool(before) and (before[-1] in _LENGTHS or (before[-1] in APPROXIMATELY and before[0] in _LENGTHS))
+    if not first:
+        return False
+    before = tokens[first - 1].text
+    return before in _LENGTHS or (before in APPROXIMATELY and tokens[max(0, first - 2)].text in _LENGTHS)
 
 
 def _opened(tokens: list[Token], first: int, openers: frozenset[str] = OPENERS) -> bool:

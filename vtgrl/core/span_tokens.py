@@ -49,9 +49,9 @@ _CHARS = str.maketrans(
 )
 _SPECIAL = re.compile(r"<\|[^<>|]*\|>")
 _SCAN = re.compile(
-    r"(?P<hms>[0-9]{1,3}h(?:[0-9]{1,2}m)?(?:[0-9]{1,2}(?:\.[0-9]{1,6})?s)?(?![a-z0-9.])|[0-9]{1,3}m[0-9]{1,2}(?:\.[0-9]{1,6})?s(?![a-z0-9.]))"
+    r"(?P<word>[a-z_][a-z0-9_]*)"
+    r"|(?P<hms>[0-9]{1,3}h(?:[0-9]{1,2}m)?(?:[0-9]{1,2}(?:\.[0-9]{1,6})?s)?(?![a-z0-9.])|[0-9]{1,3}m[0-9]{1,2}(?:\.[0-9]{1,6})?s(?![a-z0-9.]))"
     r"|(?P<num>(?:(?<![a-z0-9_.])\.)?[0-9]+(?:[.:,][0-9]+)*(?:e[+-]?[0-9]+)?)"
-    r"|(?P<word>[a-z_][a-z0-9_]*)"
     r"|(?P<cjk>毫秒|秒钟|分钟|小时|开始|起始|结束|终止|之间|大约|介于|时间|[\u4e00-\u9fff])"
     r"|(?P<link>[-=]{1,3}>|\.{2,}|[-~])"
     r"|(?P<punct>\n|\S)"
@@ -96,14 +96,11 @@ def read_number(text: str) -> tuple[float, str] | None:
     """`("8,5")` -> (8.5, ""); `("1:05")` -> (65.0, "s"); None when the whole text is not one number."""
     if len(text) > _LONGEST_NUMBER:
         return None
-    clock = _CLOCK.fullmatch(text)
-    if clock:
-        hours, minutes, only_minutes, seconds = clock.groups()
-        whole = int(hours) * 3600 + int(minutes) * 60 if hours else int(only_minutes) * 60
-        return whole + float(seconds.replace(",", ".")), "s"
-    if _THOUSANDS.fullmatch(text):
+    if ":" in text:
+        return _read_clock(text)
+    if "," in text and _THOUSANDS.fullmatch(text):
         text = text.replace(",", "")
-    elif _DECIMAL_COMMA.fullmatch(text):
+    elif "," in text and _DECIMAL_COMMA.fullmatch(text):
         text = text.replace(",", ".")
     if not _PLAIN.fullmatch(text):
         return None
@@ -111,21 +108,35 @@ def read_number(text: str) -> tuple[float, str] | None:
     return (value, "") if math.isfinite(value) else None
 
 
+def _read_clock(text: str) -> tuple[float, str] | None:
+    clock = _CLOCK.fullmatch(text)
+    if not clock:
+        return None
+    hours, minutes, only_minutes, seconds = clock.groups()
+    whole = int(hours) * 3600 + int(minutes) * 60 if hours else int(only_minutes) * 60
+    return whole + float(seconds.replace(",", ".")), "s"
+
+
 def tokenize(text: str) -> list[Token]:
     """Tokens of a normalised text, with signs, units, compound times ("1 min 5 s") and frame words folded in."""
-    return _fold_compounds(_fold_units(_fold_signs(_split_commas(_scan(text)))))
+    tokens = _scan(text)
+    if "," in text:
+        tokens = _split_commas(tokens)
+    if "-" in text:
+        tokens = _fold_signs(tokens)
+    return _fold_compounds(_fold_units(tokens))
 
 
 def _scan(text: str) -> list[Token]:
     tokens: list[Token] = []
     for match in _SCAN.finditer(text):
-        piece, start, end = match.group(), match.start(), match.end()
-        group = match.lastgroup
-        if group == "hms":
-            tokens.append(Token("time", piece, start, end, sum(float(n) * GLUED_UNITS[u] for n, u in _HMS_PART.findall(piece)), "s"))
-        elif group == "num":
+        piece, group = match[0], match.lastgroup
+        start, end = match.span()
+        if group == "num":
             tokens.append(_number(piece, start, end))
-        elif group == "link" or (group != "punct" and piece in LINKS):
+        elif group == "hms":
+            tokens.append(Token("time", piece, start, end, sum(float(n) * GLUED_UNITS[u] for n, u in _HMS_PART.findall(piece)), "s"))
+        elif group == "link" or piece in LINKS:
             tokens.append(Token("link", "->" if piece[-1] == ">" else ".." if piece[0] == "." else piece, start, end))
         else:
             tokens.append(Token("punct" if group == "punct" else "word", piece, start, end))
@@ -192,7 +203,7 @@ def _fold_units(tokens: list[Token]) -> list[Token]:
         token = tokens[i]
         i += 1
         if token.kind not in ("time", "other") or i == len(tokens):
-            out.append(_after_noun(token, out))
+            out.append(_after_noun(token, out) if token.kind == "time" else token)
             continue
         unit = tokens[i]
         if unit.text == "-" and unit.start == token.end and i + 1 < len(tokens) and tokens[i + 1].text in UNITS:
@@ -210,7 +221,7 @@ def _with_unit(token: Token, unit: Token) -> Token | None:
     if token.kind == "time" and scale is not None:
         clock = token.unit == "s"
         factor = 1.0 if clock else scale
-        return token._replace(end=unit.end, value=token.value * factor, unit="s", scale=factor)
+        return Token("time", token.text, token.start, unit.end, token.value * factor, "s", factor)
     if token.kind == "time" and unit.text in ("%", "percent"):
         return token._replace(end=unit.end, unit="%")
     if token.kind == "time" and unit.text in ("frame", "frames"):
@@ -231,6 +242,8 @@ def _after_noun(token: Token, before: list[Token]) -> Token:
 
 def _fold_compounds(tokens: list[Token]) -> list[Token]:
     """`1 minute and 5 seconds` -> 65 s. The smaller part stays below one of the larger."""
+    if len({token.scale for token in tokens if token.unit == "s"}) < 2:
+        return tokens
     out: list[Token] = []
     for token in tokens:
         joint = len(out) > 1 and out[-1].text in ("and", ",")

@@ -69,7 +69,7 @@ class Gather:
     ) -> None:
         """One query; a row that cannot be used is noted, never guessed at. A repeated id becomes "id#2": rows never fold."""
         name = str(id)
-        copies = self._copies.get(name, [])
+        copies = self._copies.setdefault(name, [])
         try:
             sample = Sample(
                 id=name if not copies else f"{name}#{len(copies) + 1}",
@@ -82,7 +82,7 @@ class Gather:
                 split="test",
                 meta=meta,
             )
-            self._copies[name] = [*copies, sample.id]
+            copies.append(sample.id)
             self.rows.append(sample)
         except DataError as error:
             self.rejected.append((where, str(error).removeprefix(f"{where}: ")))
@@ -113,7 +113,8 @@ def numbered_aliases(samples: Sequence[Sample], *forms: str) -> dict[str, str]:
 
 def jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """("file:row", object) of a JSON-lines file."""
-    return ((f"{path}:{number}", row) for number, row in read_jsonl(path))
+    name = str(path)
+    return ((f"{name}:{number}", row) for number, row in read_jsonl(path))
 
 
 def json_document(path: Path) -> Any:
@@ -170,6 +171,8 @@ def _text(value: Any, key: str, where: str) -> str:
 
 
 def _required_seconds(value: Any, where: str) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise DataError(f"{where}: {value!r} is not a number of seconds")
     return float(value)

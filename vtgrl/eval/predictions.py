@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ def load_predictions(path: Path, truth: GroundTruth) -> Predictions:
     Raises:
         DataError: not JSONL, a row without id or prediction, a window that is not a list of numbers; file and row named.
     """
-    rows = [(f"{path}:{number}", row) for number, row in read_jsonl(path)]
+    file = str(path)
+    rows = [(f"{file}:{number}", row) for number, row in read_jsonl(path)]
     if not rows:
         raise DataError(f"{path}: no rows; expected one JSON object a line")
     ranked = [_is_ranked(row, where) for where, row in rows]
@@ -59,12 +60,12 @@ def load_predictions(path: Path, truth: GroundTruth) -> Predictions:
         where = rows[ranked.index(not ranked[0])][0]
         raise DataError(f"{where}: a file holds either output_text or pred_relevant_windows, not both kinds of rows")
     ids, by_content = _match(rows, truth)
-    known = [(name, where, row) for name, (where, row) in zip(ids, rows, strict=True) if name is not None]
     unknown = tuple(_id(row, where) for name, (where, row) in zip(ids, rows, strict=True) if name is None)
-    duplicate = len(known) - len({name for name, _, _ in known})
-    if ranked[0]:
-        return Predictions(ranked={n: _ranked(r, w) for n, w, r in known}, duplicate=duplicate, unknown=unknown, by_content=by_content)
-    return Predictions(texts={n: _output(r, w) for n, w, r in known}, duplicate=duplicate, unknown=unknown, by_content=by_content)
+    read: Callable[..., Any] = _ranked if ranked[0] else _output
+    found = {name: read(row, where) for name, (where, row) in zip(ids, rows, strict=True) if name is not None}
+    duplicate = len(rows) - len(unknown) - len(found)
+    kind = {"ranked": found} if ranked[0] else {"texts": found}
+    return Predictions(**kind, duplicate=duplicate, unknown=unknown, by_content=by_content)
 
 
 def outputs_for(samples: Sequence[Sample], predictions: Predictions) -> list[Output]:

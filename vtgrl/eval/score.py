@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ NOISE = 0.02
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """What a model gave for one query. text None: nothing (`error` says why). finish: "length" when it was cut short.
     duration: seconds of the decoded clip, used when the annotation states none."""
 
@@ -68,7 +67,10 @@ def score(scorer: Scorer, samples: Sequence[Sample], outputs: Sequence[Output]) 
     `pred` is [start, end], a list of such for set parsers, or None. `iou` is NaN where the reproduced evaluator yields
     NaN; `kind` is "ok", "missing" or one of `FAILURES`, for which iou is 0. `crash` marks a row that the original loses.
     """
-    parsed = [_parse(scorer, s, o) for s, o in zip(samples, outputs, strict=True)]
+    parsed = [
+        Parsed(kind=MISSING) if o.text is None else scorer.parse(o.text, duration=duration_of(s) or o.duration, query=s.query)
+        for s, o in zip(samples, outputs, strict=True)
+    ]
     truth = true_windows(samples, clip=scorer.clip_gt or scorer.config.clamp_gt, need_duration=scorer.clip_gt)
     iou_N, crash_N = _overlap(scorer.config, [p.windows for p in parsed], truth)
     single = scorer.config.iou == "hull"
@@ -76,12 +78,6 @@ def score(scorer: Scorer, samples: Sequence[Sample], outputs: Sequence[Output]) 
         _row(sample, output, p, windows=true, iou=iou, crash=crash, single=single)
         for sample, output, p, true, iou, crash in zip(samples, outputs, parsed, truth, iou_N.tolist(), crash_N.tolist(), strict=True)
     ]
-
-
-def _parse(scorer: Scorer, sample: Sample, output: Output) -> Parsed:
-    if output.text is None:
-        return Parsed(kind=MISSING)
-    return scorer.parse(output.text, duration=duration_of(sample) or output.duration, query=sample.query)
 
 
 def duration_of(sample: Sample) -> float | None:

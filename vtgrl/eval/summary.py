@@ -58,14 +58,14 @@ def means(rows: Rows, *, threshold_op: ThresholdOp) -> dict[str, float]:
 
 def standard_errors(rows: Rows, *, threshold_op: ThresholdOp) -> dict[str, float]:
     """Standard error of each mean, clustered by video: queries about one video are not independent."""
-    groups = video_groups(rows)
-    n, clusters = len(rows), len(groups)
+    numbers: dict[str, int] = {}
+    video_N = np.array([numbers.setdefault(str(row["video"]), len(numbers)) for row in rows], dtype=np.int64)
+    n, clusters = len(rows), len(numbers)
     if clusters < 2:
         return {}
     errors = {}
     for name, values in columns(rows, threshold_op=threshold_op).items():
-        centred = values - np.mean(values)
-        sums = np.array([centred[index].sum() for index in groups])
+        sums = np.bincount(video_N, weights=values - np.mean(values))
         errors[name] = math.sqrt(float(np.sum(sums**2)) * clusters / (clusters - 1)) / n
     return errors
 

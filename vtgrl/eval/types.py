@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from vtgrl.core.types import Sample, Window
 
@@ -25,8 +25,7 @@ FLAGS = ("reversed", "swapped", "zero_length", "beyond_duration", "several_answe
 """What is odd about an output that did give a window."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(NamedTuple):
     """What a parser read from one output.
 
     windows: as this parser hands them on: possibly reversed, possibly several; empty when it found none.

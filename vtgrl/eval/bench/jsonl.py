@@ -42,7 +42,12 @@ def _clip(row: dict[str, Any], name: str) -> dict[str, Any]:
     """Video, length and cut; a canonical sample holds them in an object."""
     video = row.get("video")
     if isinstance(video, dict):
-        cut = {key: video.get(key) for key in ("duration", "start", "end")}
-        return {"video": video.get("path") or name, "maybe_cut": bool(video.get("maybe_cut")), **cut}
+        return {
+            "video": video.get("path") or name,
+            "duration": video.get("duration"),
+            "start": video.get("start"),
+            "end": video.get("end"),
+            "maybe_cut": bool(video.get("maybe_cut")),
+        }
     path = row.get("video_file") or video or row.get("vid") or name
     return {"video": path, "duration": row.get("duration"), "start": row.get("video_start"), "end": row.get("video_end")}

@@ -27,4 +27,4 @@ def vtgrl(text: str, *, duration: float | None, query: str, config: VtgrlConfig)
     result = parse_span(text, duration=duration, query=query, unit=config.unit, fps=config.fps or None)
     if result.window is None:
         return Parsed(kind=_KINDS.get(result.kind, result.kind))
-    return Parsed((result.window,), flags=tuple(_FLAGS.get(flag, flag) for flag in result.flags))
+    return Parsed((result.window,), None, tuple([_FLAGS.get(flag, flag) for flag in result.flags]) if result.flags else ())
