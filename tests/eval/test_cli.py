@@ -45,6 +45,24 @@ def test_strict_exits_1_and_says_why(files: list[str]) -> None:
     assert "1 missing" in result.stderr
 
 
+def test_options_of_a_model_run_are_refused(files: list[str]) -> None:
+    result = CliRunner().invoke(app, [*files, "--limit", "2", "--max-frames", "8", "--seed", "3"])
+    assert result.exit_code != 0
+    assert "--limit, --max-frames: only for a run with --model" in str(result.exception)
+
+
+def test_a_model_run_refuses_what_needs_a_finished_file(files: list[str]) -> None:
+    result = CliRunner().invoke(app, [*files[:5], "--model", "m", "--bootstrap", "50"])
+    assert result.exit_code != 0
+    assert "--predictions OUT/predictions.jsonl" in str(result.exception)
+
+
+def test_every_parser_has_its_intervals(files: list[str]) -> None:
+    result = CliRunner().invoke(app, [*files, "--parser", "all", "--bootstrap", "50", "--json"])
+    parsers = json.loads(result.stdout)["parsers"]
+    assert all(len(document["confidence_intervals"]["mIoU"]) == 2 for document in parsers.values())
+
+
 def test_nan_is_null(tmp_path: Path) -> None:
     truth = write_jsonl(tmp_path / "t.jsonl", [{**TRUTH[0], "relevant_windows": [[5, 5]]}])
     given = write_jsonl(tmp_path / "p.jsonl", [{"qid": 0, "output_text": "5 to 5"}])

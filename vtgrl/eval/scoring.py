@@ -80,16 +80,19 @@ def _score_file(options: VtgOptions) -> dict[str, Any]:
     protocol = choose_protocol(bench.protocols, options.protocol)
     if options.official and not predictions.is_ranked:
         raise ConfigError(f"--official needs ranked windows (pred_relevant_windows); {options.predictions} holds texts")
+    if predictions.is_ranked and (options.parser or options.policy or options.unit):
+        logger.warning("ranked windows are numbers already: --parser, --policy and --unit change nothing")
     clip = options.clip_gt if options.clip_gt is not None or not options.official else bench.official_clips
     rules = make_rules(
-        protocol, parser="" if predictions.is_ranked else options.parser, threshold_op=options.threshold_op, policy=options.policy,
-        clip_gt=clip, unit=options.unit, fps=options.unit_fps,
+        protocol, parser="" if predictions.is_ranked else options.parser, threshold_op=options.threshold_op,
+        policy=None if predictions.is_ranked else options.policy, clip_gt=clip, unit="" if predictions.is_ranked else options.unit,
+        fps=options.unit_fps,
     )  # fmt: skip
     header = common_header(options, rules, truth, predictions)
     if predictions.is_ranked:
         result, rows = _score_ranked(options, rules, truth, predictions, bench, header)
     elif options.parser == ALL:
-        result, rows = _score_all(rules, truth, predictions, header)
+        result, rows = _score_all(options, rules, truth, predictions, header)
     else:
         result, rows = _score_one(options, rules, truth, predictions, header)
     _write(options, result, rows)
@@ -131,9 +134,13 @@ def _score_one(
     result = document(rows, threshold_op=op, header={**header, **own})
     if scorer.config.iou == "merged":
         result["set_metrics"] = set_metrics(rows)
-    if options.bootstrap:
-        result["confidence_intervals"] = confidence(rows, threshold_op=op, draws=options.bootstrap, seed=options.seed)
-    return result, rows
+    return result | _intervals(options, rows, op), rows
+
+
+def _intervals(options: VtgOptions, rows: Rows, op: ThresholdOp) -> dict[str, Any]:
+    if not options.bootstrap:
+        return {}
+    return {"confidence_intervals": confidence(rows, threshold_op=op, draws=options.bootstrap, seed=options.seed)}
 
 
 def confidence(rows: Rows, *, threshold_op: ThresholdOp, draws: int, seed: int) -> dict[str, list[float]]:
@@ -144,7 +151,7 @@ def confidence(rows: Rows, *, threshold_op: ThresholdOp, draws: int, seed: int) 
 
 
 def _score_all(
-    rules: Rules, truth: GroundTruth, predictions: Predictions, header: dict[str, Any]
+    options: VtgOptions, rules: Rules, truth: GroundTruth, predictions: Predictions, header: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     outputs = outputs_for(truth.rows, predictions)
     parsers: dict[str, Any] = {}
@@ -153,7 +160,7 @@ def _score_all(
         rows = score(scorer, truth.rows, outputs)
         op = scorer.config.threshold_op
         own = {"parser": scorer.parser, "threshold_op": op, "policy": scorer.config.policy}
-        parsers[scorer.parser] = document(rows, threshold_op=op, header={**header, **own})
+        parsers[scorer.parser] = document(rows, threshold_op=op, header={**header, **own}) | _intervals(options, rows, op)
         for target, row in zip(per_row, rows, strict=True):
             target["parsers"][scorer.parser] = {"pred": row["pred"], "iou": row["iou"]}
     result: dict[str, Any] = {"schema_version": 1, **header, "parser": ALL, "n": len(truth.rows), "parsers": parsers}
@@ -185,7 +192,7 @@ def _score_ranked(
     rows = ranked_rows(truth.rows, predictions.ranked, clip_gt=rules.clip_gt)
     op: ThresholdOp = options.threshold_op or "ge"
     own = {"parser": RANKED, "threshold_op": op, "policy": "max"}
-    result = document(rows, threshold_op=op, header={**header, **own})
+    result = document(rows, threshold_op=op, header={**header, **own}) | _intervals(options, rows, op)
     result["ranked"] = ranked_metrics(truth.rows, predictions.ranked, clip_gt=rules.clip_gt, ranges=bench.length_ranges)
     invalid = result["ranked"]["invalid_windows"]
     if invalid:

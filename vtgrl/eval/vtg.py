@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,12 @@ from vtgrl.core.errors import ConfigError
 from vtgrl.core.schema import Dtype, VideoConfig
 from vtgrl.eval.run import BATCH
 from vtgrl.eval.types import Policy, ThresholdOp
+
+_NEEDS_MODEL = frozenset(
+    ("videos", "engine", "limit", "prompt", "fps", "max_frames", "video_tokens", "video", "max_tokens", "max_prompt_tokens")
+    + ("dtype", "batch", "shard", "nproc")
+)
+"""Options that say nothing about a predictions file."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,14 @@ def run_vtg(options: VtgOptions) -> dict[str, Any]:
     if (options.predictions is None) == (not options.model):
         raise ConfigError("give either --model M (answer the benchmark) or --predictions F (score a file)")
     if options.predictions is not None:
+        _refuse_model_options(options)
         from vtgrl.eval.scoring import score_file
 
         return score_file(options)
+    if options.official or options.bootstrap or (options.per_row and options.nproc > 1):
+        raise ConfigError(
+            "--official, --bootstrap and --per-row with --nproc score a finished file: then use --predictions OUT/predictions.jsonl"
+        )
     if options.nproc > 1:
         from vtgrl.eval.shards import answer_in_parallel
 
@@ -77,3 +88,11 @@ def run_vtg(options: VtgOptions) -> dict[str, Any]:
     from vtgrl.eval.model_run import answer_benchmark
 
     return answer_benchmark(options)
+
+
+def _refuse_model_options(options: VtgOptions) -> None:
+    given = vars(options)
+    changed = [field.name for field in fields(VtgOptions) if field.name in _NEEDS_MODEL and given[field.name] != field.default]
+    if changed:
+        flags = ", ".join("--" + name.replace("_", "-") for name in changed)
+        raise ConfigError(f"{flags}: only for a run with --model; --predictions scores what the file holds, leave it out")
