@@ -11,10 +11,8 @@ from vtgrl.core.schema import Dtype, VideoConfig
 from vtgrl.eval.run import BATCH
 from vtgrl.eval.types import Policy, ThresholdOp
 
-_NEEDS_MODEL = frozenset(
-    ("videos", "engine", "limit", "prompt", "fps", "max_frames", "video_tokens", "video", "max_tokens", "max_prompt_tokens")
-    + ("dtype", "batch", "shard", "nproc")
-)
+_FRAMES = ("fps", "max_frames", "video_tokens", "video", "max_prompt_tokens")
+_NEEDS_MODEL = frozenset(("videos", "engine", "limit", "prompt", *_FRAMES, "max_tokens", "dtype", "batch", "shard", "nproc"))
 """Options that say nothing about a predictions file."""
 
 
