@@ -132,7 +132,7 @@ def _launch(kind: Kind, overrides: list[str], recipe: str | None, run_dir: Path,
 
     if "RANK" in os.environ:
         raise ConfigError("--nproc starts ranks itself, and a launcher has started this one: leave --nproc out")
-    command = [sys.executable, "-m", "vtgrl", "train", kind, "--run-dir", str(run_dir)]
+    command = [sys.executable, "-P", "-m", "vtgrl", "train", kind, "--run-dir", str(run_dir)]
     command += [f"--recipe={recipe}"] if recipe else []
     command += [f"--resume={resume}"] if resume else []
     command += ["--json"] if json else []

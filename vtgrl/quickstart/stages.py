@@ -49,7 +49,7 @@ class Stage:
 
     def argv(self, *, resume: bool) -> list[str]:
         """The same command in this Python."""
-        start = [sys.executable, "-m", "vtgrl"] if self.program == "vtgrl" else [sys.executable]
+        start = [sys.executable, "-P", "-m", "vtgrl"] if self.program == "vtgrl" else [sys.executable]
         return [*start, *self.arguments, *(["--resume", "auto"] if resume and self.resumes else [])]
 
 
