@@ -182,6 +182,15 @@ def test_charades_without_lengths(tmp_path: Path) -> None:
     assert (sample.windows, sample.video) == (((18.0, 22.1),), VideoRef("/films/AAAAA.mp4"))
 
 
+def test_charades_of_which_a_part_is_there(tmp_path: Path) -> None:
+    path, _ = charades(tmp_path, "AAAAA 1 2##x\nBBBBB 1 2##y")
+    (tmp_path / "BBBBB.mp4").touch()
+    component = Component("source", "charades_sta", get("source", "charades_sta").config(present=True))
+    report = load_samples(component, path=path, videos=tmp_path)
+    assert [s.id for s in report.samples] == ["charades_sta-2"]
+    assert report.rejected == ((f"{path}:1", f"no AAAAA.mp4 in {tmp_path}"),)
+
+
 @pytest.mark.parametrize(
     ("lengths", "message"), [("id,scene\nA,x\n", "columns"), ("id,length\nA,\n", "csv:2: ''"), ("id,length\nA,0\n", "not positive")]
 )
