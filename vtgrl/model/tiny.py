@@ -192,7 +192,7 @@ def build_tiny(out: Path, *, family: str, seed: int = 0, hidden: int = 128, laye
         layers: depth of the text model.
         tie: one matrix for the token embedding and the head.
         gain: multiplies every random matrix. Their standard deviation of 0.02 is meant for wide models; at width 128 a
-            model learns in a third of the steps from 1 / sqrt(128), a gain of 4.4.
+            model learns in about half the steps from 1 / sqrt(128), a gain of 4.4.
 
     Raises:
         ConfigError: no such family, or `hidden` does not divide into heads.
