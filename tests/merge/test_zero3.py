@@ -106,6 +106,14 @@ def test_a_cut_file_is_refused(runs: Callable[..., Path], tmp_path: Path) -> Non
         merge_checkpoint(ckpt, out=tmp_path / "out")
 
 
+@pytest.mark.parametrize(("name", "message"), [("state.json", "damaged"), ("ds/mp_rank_00_model_states.pt", "cannot read the shards")])
+def test_junk_is_one_line(runs: Callable[..., Path], tmp_path: Path, name: str, message: str) -> None:
+    ckpt = Path(shutil.copytree(runs("zero.stage=0") / "ckpt" / "step_000001", tmp_path / "step_000001"))
+    (ckpt / name).write_text("junkjunkjunk")
+    with pytest.raises(ConfigError, match=message):
+        merge_checkpoint(ckpt, out=tmp_path / "out")
+
+
 def test_other_folders_are_refused(runs: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no state\.json"):
         merge_checkpoint(tmp_path, out=tmp_path / "out")

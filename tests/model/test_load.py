@@ -1,7 +1,9 @@
 """Loading and saving: nothing random, nothing mixed up, nothing half written."""
 
 import json
+import resource
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,6 +250,22 @@ def test_saving_refuses_what_would_lose_data(tiny_dir: TinyDir, tmp_path: Path, 
     with pytest.raises(RunError, match="out: cannot be written: No space left on device"):
         save_pretrained(model, processor, tmp_path / "out")
     assert sorted(f.name for f in tmp_path.iterdir()) == ["full"]
+
+
+def test_a_disk_that_fills_up_in_the_weights_is_one_line(tiny_dir: TinyDir, tmp_path: Path) -> None:
+    """safetensors raises an error of its own; here a limit of the file size stands for the full disk."""
+    parts = load_parts(tiny_dir("text"))
+    model = load_plain(tiny_dir("text"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(RunError, match=r"out: cannot be written: .*free space"):
+            save_pretrained(model, parts.processor, tmp_path / "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, old)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "text"])

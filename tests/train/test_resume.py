@@ -19,7 +19,7 @@ import torch
 
 from tests.train.kit import grpo_recipe
 from vtgrl.core.errors import ConfigError
-from vtgrl.core.recipe import dump_recipe
+from vtgrl.core.recipe import dump_recipe, load_recipe
 from vtgrl.train.grpo import run_grpo
 
 REWARD = f"reward=[{Path(__file__).parent / 'rewards.py'}:token_parity]"
@@ -120,3 +120,27 @@ def test_going_on_from_an_earlier_checkpoint_leaves_the_later_ones_out(recipe: A
 
     three, model = gather_state(ckpt / "step_000003" / "ds"), load_plain(tmp_path / "run" / "model").state_dict()
     assert all(torch.equal(three[name], model[name]) for name in model)
+
+
+@pytest.mark.parametrize(
+    ("damage", "overrides", "message"),
+    [
+        (None, ("model.freeze=[vision,embed]",), "does not load .*model.* or zero.stage are not those"),
+        (None, ("zero.stage=0",), "written with zero.stage=2 and the recipe says 0"),
+        ("state.json", (), r"state\.json: cannot be read"),
+        ("rng_rank_0.pt", (), "damaged: then --resume with an earlier step_N"),
+        ("ds", (), "does not load"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_one_line(
+    recipe: Any, unbroken: Path, tmp_path: Path, damage: str | None, overrides: tuple[str, ...], message: str
+) -> None:
+    """Never a start from the first weights instead, which is what DeepSpeed makes of missing shards."""
+    path = Path(shutil.copytree(unbroken / "ckpt" / "step_000002", tmp_path / "step_000002"))
+    if damage == "ds":
+        shutil.rmtree(path / damage)
+    elif damage:
+        (path / damage).write_text("junk")
+    changed = load_recipe(type(recipe), file=unbroken / "resolved.yaml", overrides=[*overrides])
+    with pytest.raises(ConfigError, match=message):
+        run_grpo(changed, run_dir=tmp_path / "run", resume=str(path))

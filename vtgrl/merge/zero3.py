@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -14,6 +15,9 @@ from vtgrl.model.load import empty_model, load_plain, save_pretrained
 
 PREFIX = "hf."
 """The policy holds the Hugging Face model under this name."""
+
+UNREADABLE = (OSError, ValueError, RuntimeError, AssertionError, EOFError, KeyError, UnpicklingError)
+"""What torch.load and DeepSpeed raise for files that are missing, cut or not theirs, and for weights of another shape."""
 
 LORA_A, LORA_B, BASE = ".lora_A.default.", ".lora_B.default.", ".base_layer."
 
@@ -38,7 +42,10 @@ def merge_checkpoint(ckpt: Path | str, *, out: Path | str) -> MergeReport:
     ckpt, out = Path(ckpt), Path(out)
     if not (ckpt / "state.json").is_file():
         raise ConfigError(f"{ckpt}: no state.json; give a checkpoint folder such as RUN/ckpt/step_000050")
-    lora_scale = json.loads((ckpt / "state.json").read_text())["lora_scale"]
+    try:
+        lora_scale = float(json.loads((ckpt / "state.json").read_text())["lora_scale"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{ckpt / 'state.json'}: not one of ours or damaged ({error!r}); take another checkpoint") from error
     state, adapters = merge_adapters(gather_state(ckpt / "ds"), scale=lora_scale)
     model, processor = empty_model(ckpt / "hf")
     dtype = getattr(torch, str(model.config.dtype).removeprefix("torch."))
@@ -62,7 +69,7 @@ def gather_state(folder: Path) -> dict[str, torch.Tensor]:
         found = torch.load(whole, map_location="cpu", weights_only=False)["module"] if whole.is_file() else {}
         if any(folder.glob("*_optim_states.pt")):  # stages 1-3: the optimizer's fp32 weights, which bf16 ones were rounded from
             found |= get_fp32_state_dict_from_zero_checkpoint(str(folder.parent), tag=folder.name)
-    except (OSError, ValueError, RuntimeError, AssertionError, EOFError) as error:
+    except UNREADABLE as error:
         raise ConfigError(f"{folder}: cannot read the shards ({error}); is a rank's file missing or cut?") from error
     return {name.removeprefix(PREFIX): tensor for name, tensor in found.items()}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from vtgrl.core.errors import ConfigError, RunError
@@ -41,8 +42,9 @@ def save_pretrained(model: PreTrainedModel, processor: Any, out: Path | str, *, 
         if out.is_dir():
             out.rmdir()
         scratch.rename(out)
-    except OSError as error:
-        raise RunError(f"{out}: cannot be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:  # safetensors wraps a full disk in its own
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise RunError(f"{out}: cannot be written: {why}; free space or choose another folder") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return out

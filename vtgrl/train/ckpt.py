@@ -23,6 +23,7 @@ import torch
 from vtgrl.core.errors import ConfigError, RunError
 from vtgrl.core.jsonl import atomic_write
 from vtgrl.core.log import logger
+from vtgrl.merge.zero3 import UNREADABLE
 from vtgrl.train.engine_ds import DsEngine
 from vtgrl.train.world import World
 
@@ -33,7 +34,7 @@ _NAME = re.compile(r"step_(\d{6,})")
 @dataclass(frozen=True)
 class TrainState:
     """What a run must know to go on. `step`: optimizer-batch steps done. `lora_scale`: alpha / r (0 without adapters), for the
-    merge. `skipped`: steps without an update so far."""
+    merge. `skipped`: steps without an update so far. `zero_stage`: shards and moments are laid out for it (None: not recorded)."""
 
     step: int
     world_size: int
@@ -41,6 +42,7 @@ class TrainState:
     skipped: int = 0
     best: float | None = None
     best_step: int | None = None
+    zero_stage: int | None = None
 
 
 class Checkpoints:
@@ -135,14 +137,35 @@ class Checkpoints:
         """Restore weights, moments and random states (collective).
 
         Raises:
-            ConfigError: the checkpoint was written by another number of ranks.
+            ConfigError: the checkpoint was written by another number of ranks or for other weights, or it is damaged.
         """
-        state = TrainState(**json.loads((path / "state.json").read_text()))
+        state = read_state(path)
         if state.world_size != self.world.size:
             raise ConfigError(f"{path} was written by {state.world_size} ranks and this run has {self.world.size}; start as many")
-        engine.load(path, tag=TAG)
-        _set_rng_state(torch.load(path / f"rng_rank_{self.world.rank}.pt", weights_only=False))
+        if state.zero_stage not in (None, engine.stage):
+            raise ConfigError(f"{path} was written with zero.stage={state.zero_stage} and the recipe says {engine.stage}; set it as it was")
+        try:
+            engine.load(path, tag=TAG)
+            _set_rng_state(torch.load(path / f"rng_rank_{self.world.rank}.pt", weights_only=False))
+        except UNREADABLE as error:
+            why = f"{type(error).__name__}: {error}".splitlines()[0].removesuffix(": ")
+            raise ConfigError(
+                f"{path} does not load ({why}); either model.* or zero.stage are not those of the run that wrote it, "
+                "or it is damaged: then --resume with an earlier step_N"
+            ) from error
         return state
+
+
+def read_state(path: Path) -> TrainState:
+    """What a checkpoint's state.json says.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    try:
+        return TrainState(**json.loads((path / "state.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{path / 'state.json'}: cannot be read ({error}); take another checkpoint") from error
 
 
 def step_of(path: Path) -> int:

@@ -98,8 +98,14 @@ class DsEngine:
         self.engine.save_checkpoint(str(folder), tag=tag, save_latest=False)
 
     def load(self, folder: Path, *, tag: str) -> None:
-        """Read every rank's shards (collective)."""
-        self.engine.load_checkpoint(str(folder), tag=tag)
+        """Read every rank's shards (collective).
+
+        Raises:
+            OSError: there are none; DeepSpeed itself would only log it and go on with the start model.
+        """
+        found, _ = self.engine.load_checkpoint(str(folder), tag=tag)
+        if found is None:
+            raise FileNotFoundError(f"no shards in {folder / tag}")
 
     def evaluating(self, fn: Callable[[], Any]) -> Any:
         """Run `fn` without gradients and with dropout off."""

@@ -69,7 +69,8 @@ def run_loop(session: Session, objective: Objective, *, resume: str | None) -> d
 
 def _restore(session: Session, resume: str | None) -> TrainState:
     lora = session.recipe.model.lora
-    state = TrainState(step=0, world_size=session.world.size, lora_scale=lora.alpha / lora.r if lora.r else 0.0)
+    scale = lora.alpha / lora.r if lora.r else 0.0
+    state = TrainState(step=0, world_size=session.world.size, lora_scale=scale, zero_stage=session.engine.stage)
     found = session.checkpoints.find(resume) if resume else None
     if found is not None:
         state = session.checkpoints.load(session.engine, found)
