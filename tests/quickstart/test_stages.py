@@ -94,7 +94,7 @@ def test_only_an_interrupted_stage_of_the_same_command_resumes(tmp_path: Path, m
     stage = Stage("grpo", "GRPO", ("train", "grpo"), tmp_path / "grpo" / "summary.json", tmp_path / "grpo", resumes=True)
 
     def stop(argv: list[str]) -> int:
-        calls.append(argv[3:])
+        calls.append(argv[4:])
         stage.folder.mkdir(exist_ok=True)
         (stage.folder / "ckpt").touch()
         return 130
