@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vtgrl.core.errors import ConfigError
+from vtgrl.core.errors import ConfigError, RunError
 from vtgrl.core.registry import Component, get
 from vtgrl.core.types import Sample, VideoRef
 from vtgrl.data.load import load_samples
@@ -170,3 +170,12 @@ def test_senseless_settings(tmp_path: Path, change: dict[str, object], message: 
     settings: dict[str, object] = {"n": 1, "seed": 0, **change}
     with pytest.raises(ConfigError, match=message):
         make_world(tmp_path, **settings)  # type: ignore[arg-type]
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"cannot write .*file: Not a directory"):
+        make_world(tmp_path / "file", n=1, seed=0)
+    (tmp_path / "world" / "videos" / "000000.mp4").mkdir(parents=True)
+    with pytest.raises(RunError, match=r"cannot write .*000000\.mp4: .*directory"):
+        make_world(tmp_path / "world", n=1, seed=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from vtgrl.core.errors import ConfigError
-from vtgrl.core.jsonl import atomic_write, to_line
+from vtgrl.core.jsonl import atomic_write, cannot_write, to_line
 from vtgrl.core.types import Caption, Sample, VideoRef
 from vtgrl.data.samples import sample_to_dict
 from vtgrl.data.world.draw import write_mp4
@@ -46,12 +46,18 @@ def make_world(
     """
     _check(n=n, size=size, fps=fps, seconds=seconds, difficulty=difficulty, val_every=val_every)
     out = Path(out)
-    (out / "videos").mkdir(parents=True, exist_ok=True)
+    try:
+        (out / "videos").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(out, error) from error
     samples = []
     for i in range(n):
         script = write_script(np.random.default_rng([seed, i]), seconds=seconds, step=STEP, difficulty=difficulty)
         name = f"videos/{i:06d}.mp4"
-        write_mp4(out / name, script, size=size, fps=fps)
+        try:
+            write_mp4(out / name, script, size=size, fps=fps)
+        except OSError as error:
+            raise cannot_write(out / name, error) from error
         split = "val" if val_every and i % val_every == val_every - 1 else "train"
         samples.append(_sample(script, name, sample_id=f"world-{seed}-{i:06d}", split=split, difficulty=difficulty))
     for file, chosen in (("world", ("train", "val")), ("train", ("train",)), ("val", ("val",))):
