@@ -59,8 +59,12 @@ def test_a_run_that_only_skips_stops(make: Callable[..., Any], tmp_path: Path) -
 
 
 def test_nan_rewards_leave_the_other_rows_alone(make: Callable[..., Any], tmp_path: Path) -> None:
-    recipe = make(f"reward=[{FILE}:broken_for_some]", "rollout.n=6")
+    recipe = make(f"reward=[{FILE}:broken_for_some]", "rollout.n=6", "log.samples=0")
     run_grpo(recipe, run_dir=tmp_path)
+    dumped = [json.loads(line) for line in (tmp_path / "skipped.jsonl").read_text().splitlines()]
+    assert dumped
+    assert all(None in row["total"] for row in dumped), "only the groups that have an answer without a reward"
+    assert not (tmp_path / "samples.jsonl").exists()
     rows = rows_of(tmp_path)
     assert sum(row["reward/missing"] for row in rows) > 0
     assert all(0 < row["reward/total"] < 1 and row["grad_norm"] > 0 for row in rows)

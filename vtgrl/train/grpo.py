@@ -120,16 +120,20 @@ class Grpo:
     def _records(self, step: int, rollouts: Rollouts, table: RewardTable, *, every: bool) -> list[dict[str, Any]]:
         """Rows for samples.jsonl, under the same step number as metrics.jsonl; the `replay` engine reads them.
 
-        `every`: all groups, for the dump of a step without an update.
+        `every`: all groups, for the dump of a step without an update. A group with an answer that got no reward is always there.
         """
         out = []
-        for g, group in enumerate(rollouts.groups if every else rollouts.groups[: self.recipe.log.samples]):
+        for g, group in enumerate(rollouts.groups):
             rows = rollouts.rows_of(g)
+            total = [table.total[r] for r in rows]
+            if not every and g >= self.recipe.log.samples and not any(map(math.isnan, total)):
+                continue
             sample = group.prompt.sample
             answers = tuple(rollouts.rows[r].completion for r in rows)
             record = to_record(Record(sample.id, step + 1, answers, group.prompt.input_ids))
             record |= {"query": sample.query, "windows": [list(w) for w in sample.windows]}
             record["rewards"] = {name: [values[r] for r in rows] for name, values in table.per_reward.items()}
+            record["total"] = total
             out.append(record)
         return out
 

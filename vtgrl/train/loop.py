@@ -165,8 +165,8 @@ def _log(session: Session, monitors: Sequence[Monitor], step: int, metrics: dict
     session.folder.append_jsonl("metrics.jsonl", {"step": step, **metrics})
     for record in records[: session.recipe.log.samples]:
         session.folder.append_jsonl("samples.jsonl", record)
-    if report.skipped:
-        for record in records:
+    for record in records:
+        if report.skipped or any(value != value for value in record.get("total", ())):  # no update, or an answer without a reward
             session.folder.append_jsonl("skipped.jsonl", record)
     for monitor in monitors:
         monitor.log(step, metrics)
