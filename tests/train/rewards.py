@@ -38,3 +38,8 @@ def nan_once(inputs: LossInputs, *, config: Any) -> LossOutput:
 def always_nan(inputs: LossInputs, *, config: Any) -> LossOutput:
     """A loss that is never a number."""
     return LossOutput(torch.full_like(inputs.logp_NT, math.nan) * inputs.logp_NT)
+
+
+def always_broken(rows: Sequence[RewardRow], *, config: Any) -> RewardOutput:
+    """A reward that fails on every row."""
+    return RewardOutput((math.nan,) * len(rows))

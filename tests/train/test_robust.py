@@ -70,6 +70,15 @@ def test_nan_rewards_leave_the_other_rows_alone(make: Callable[..., Any], tmp_pa
     assert all(0 < row["reward/total"] < 1 and row["grad_norm"] > 0 for row in rows)
 
 
+def test_a_step_without_any_reward_is_skipped(make: Callable[..., Any], tmp_path: Path) -> None:
+    """No reward at all: no update (an entropy bonus alone must not train), counted, its answers kept."""
+    recipe = make(f"reward=[{FILE}:always_broken]", "algo.entropy_coef=0.1", "train.max_skipped=2")
+    with pytest.raises(RunError, match="2 steps in a row made no update; no answer had a reward"):
+        run_grpo(recipe, run_dir=tmp_path)
+    assert [row["skipped"] for row in rows_of(tmp_path)] == [1.0, 2.0]
+    assert (tmp_path / "skipped.jsonl").is_file()
+
+
 def test_a_broken_video_is_left_out_and_named(tiny_dir: Callable[[str], Path], world_dir: Path, tmp_path: Path) -> None:
     lines = (world_dir / "world.jsonl").read_text().splitlines()[:4]
     rows = [json.loads(line) for line in lines]

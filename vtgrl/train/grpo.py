@@ -13,7 +13,7 @@ from typing import Any
 
 from vtgrl.core.log import logger
 from vtgrl.core.schema import GrpoRecipe
-from vtgrl.core.types import Sample
+from vtgrl.core.types import Completion, Sample
 from vtgrl.model.guard import exactness_check
 from vtgrl.reward.compose import score as score_rewards
 from vtgrl.reward.types import RewardTable
@@ -59,7 +59,7 @@ class Grpo:
         annotated = annotate(self.session, rollouts, table, reference=self.reference)
         clock.lap("annotate")
         work = PolicyUpdate(self.session, rollouts, annotated)
-        results = self._updates(step, work)
+        results = self._updates(step, work) if self._any_reward(table) else []
         clock.lap("update")
         self.rollout.publish(self.session.loaded.policy, version=step + 1)
         clock.lap("publish")
@@ -81,6 +81,10 @@ class Grpo:
         self.guarded = True
         difference = exactness_check(self.session.loaded.policy, rollouts.groups[0])
         logger.info("packed and one-by-one log-probs agree to %.1e", difference)
+
+    def _any_reward(self, table: RewardTable) -> bool:
+        """Whether any row of any rank has a reward: without one there is nothing to learn from, and the step is skipped."""
+        return any(self.session.world.gather(any(not math.isnan(value) for value in table.total)))
 
     def _updates(self, step: int, work: PolicyUpdate) -> list[UpdateResult]:
         """`epochs` passes of `updates` optimizer steps each."""
@@ -107,11 +111,13 @@ class Grpo:
             }
         )
         rows = max(sums["rows"], 1.0)
-        parity = compare(completions, work.scored())
-        return out | {
-            "rows": sums["rows"],
-            "answer/tokens": sums["tokens"] / rows,
-            "answer/finished": sums["finished"] / rows,
+        out |= {"rows": sums["rows"], "answer/tokens": sums["tokens"] / rows, "answer/finished": sums["finished"] / rows}
+        return out | self._parity(work, completions) if results else out
+
+    def _parity(self, work: PolicyUpdate, completions: Sequence[Completion]) -> dict[str, float]:
+        """Sampler against trainer, over all ranks."""
+        world, parity = self.session.world, compare(completions, work.scored())
+        return {
             "rollout/logp_diff_max": max(world.gather(parity["rollout/logp_diff_max"])),
             "rollout/logp_diff_mean": sum(world.gather(parity["rollout/logp_diff_mean"])) / world.size,
             "rollout/logp_missing": sum(world.gather(parity["rollout/logp_missing"])),

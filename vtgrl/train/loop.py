@@ -140,6 +140,8 @@ def _why_skipped(session: Session, metrics: dict[str, float]) -> str:
     failed = [reason for part in session.world.gather(session.failed) for reason in part.values()]
     if failed and not metrics.get("rows"):
         return f"{len(failed)} rows were left out, first: {failed[0]}"
+    if metrics.get("rows") and metrics.get("reward/missing") == metrics["rows"]:
+        return "no answer had a reward: look at skipped.jsonl"
     return "their gradients were not finite: lower optim.lr or look at skipped.jsonl"
 
 
