@@ -9,6 +9,9 @@ bin := $(VENV)/bin
 stamps := $(VENV)/stamps
 pip := $(bin)/python -m pip install -qq --disable-pip-version-check -c scripts/constraints-cpu.txt
 
+# Threads that wait sleep instead of spinning: tests and demo run several processes on few cores.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .PHONY: help demo test test-fast check format install vllm-cpu clean
 .DELETE_ON_ERROR:
 
