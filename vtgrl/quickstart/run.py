@@ -148,10 +148,16 @@ def _call(argv: Sequence[str]) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing is fetched, and no library draws progress bars between our own lines. Threads that wait sleep: small tensors make
-    them wait often, and spinning costs ten times the work when something else runs on the machine."""
-    quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return quiet | os.environ
+    """Nothing is fetched, no library draws progress bars between our own lines, and one thread does the work: a tiny model gains
+    little from two, and two wait for each other without end when the machine has other work (ten times slower, measured)."""
+    return {
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **os.environ,
+    }
 
 
 def show(report: Report, page: Path) -> None:
