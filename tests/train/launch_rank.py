@@ -28,8 +28,11 @@ if mode == "group":
     sys.stdout.write(f"stdout of rank {rank}\n")
 elif mode == "fail":
     signal.signal(signal.SIGTERM, note)  # a rank that hangs in a collective does not react either
-    if rank == 1:
-        sys.exit(2)
+    (folder / f"listening_{rank}").touch()
+    while rank == 1:  # fail only once rank 0 listens to signals
+        if (folder / "listening_0").exists():
+            sys.exit(2)
+        time.sleep(0.02)
     time.sleep(60)
 elif mode == "killed":
     if rank == 1:

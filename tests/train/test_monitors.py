@@ -52,11 +52,11 @@ def test_the_run_is_named_after_its_folder_unless_the_recipe_names_it(tmp_path):
     assert context(tmp_path, name="mine").name == "mine"
 
 
-def test_away_from_a_terminal_the_console_writes_few_lines(tmp_path, monkeypatch):
+def test_away_from_a_terminal_the_console_writes_few_lines(tmp_path, monkeypatch, caplog):
     screen = io.StringIO()
     logger = logging.getLogger("vtgrl")
     monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(screen)])
-    monkeypatch.setattr(logger, "level", logging.INFO)
+    caplog.set_level(logging.INFO, logger="vtgrl")
     entry = get("monitor", "console")
     monitor = entry.fn(context(tmp_path), config=entry.config(every_s=3600.0))
     for step in range(1, 6):
