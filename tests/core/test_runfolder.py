@@ -33,6 +33,7 @@ def test_a_folder_with_something_in_it_is_refused_unless_resumed(tmp_path):
 
 def test_an_existing_empty_folder_is_taken(tmp_path):
     RunFolder.create(tmp_path, resolved_yaml="x: 1\n", resume=False)
+    assert (tmp_path / "resolved.yaml").read_text() == "x: 1\n"
 
 
 def test_resuming_with_another_recipe_is_told_and_keeps_the_old_one(tmp_path, caplog):

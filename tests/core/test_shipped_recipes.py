@@ -11,7 +11,7 @@ PUBLISHED = [name for name in recipe_names() if "/" not in name]
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_shipped_recipe_loads(name):
     cls = SftRecipe if "vtgrl train sft" in find_recipe(name).read_text() or "sft" in name else GrpoRecipe
-    load_recipe(cls, file=name)
+    assert isinstance(load_recipe(cls, file=name), cls)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
