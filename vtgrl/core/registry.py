@@ -36,11 +36,13 @@ KINDS: dict[str, str] = {
     "reward": "vtgrl.reward",
     "engine": "vtgrl.rollout.engines",
     "family": "vtgrl.model.families",
+    "probe": "vtgrl.model.probes",
     "source": "vtgrl.data.sources",
     "prompt": "vtgrl.data.prompts",
     "monitor": "vtgrl.train.monitor",
     "benchmark": "vtgrl.eval.bench",
     "parser": "vtgrl.eval.parsers",
+    "bench": "vtgrl.bench",
 }
 """kind -> the package whose modules are scanned."""
 

@@ -65,7 +65,8 @@ class Completion:
     """One sampled answer. `token_ids` hold the end token when the model wrote one.
 
     `logprobs[t]` is the sampler's log-probability of `token_ids[t]` after temperature, top-p and top-k
-    (len == len(token_ids)). `policy_version` is the optimizer step whose weights sampled it.
+    (len == len(token_ids)). `policy_version` is the optimizer step whose weights sampled it. The first `given` tokens were
+    put there by the trainer (a prefix), not sampled: their log-probs are NaN.
     """
 
     token_ids: tuple[int, ...]
@@ -73,6 +74,7 @@ class Completion:
     text: str
     finish: Finish
     policy_version: int
+    given: int = 0
 
 
 @dataclass(frozen=True, slots=True)

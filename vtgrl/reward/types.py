@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vtgrl.core.registry import opt
@@ -17,12 +18,17 @@ class RewardConfig:
 
 @dataclass(frozen=True, slots=True)
 class RewardRow:
-    """One answer. `duration`: seconds of the decoded clip (0 for text). `group`: id of its prompt in this step."""
+    """One answer. `duration`: seconds of the decoded clip (0 for text). `group`: id of its prompt in this step.
+
+    `signals`: what the trainer's extra passes found for this row, by name ("probe:boundary_shuffle"); a pass that does not
+    apply to the row leaves nothing.
+    """
 
     sample: Sample
     completion: Completion
     group: str
     duration: float
+    signals: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

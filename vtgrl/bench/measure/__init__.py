@@ -1,0 +1,1 @@
+"""How benches count: FLOPs, memory of a fresh process, CPU time of interleaved runs."""
