@@ -22,7 +22,7 @@ from vtgrl.core.recipe import recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "vtgrl"
-LAYERS = (("core",), ("algo", "data"), ("rollout", "reward", "model"), ("train", "eval", "merge"), ("cli", "quickstart"))
+LAYERS = (("core",), ("algo", "data"), ("rollout", "reward", "model"), ("train", "eval", "merge"), ("bench",), ("cli", "quickstart"))
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
 CONFINED = {
     "vllm": {"rollout/engines/vllm_colocate.py", "rollout/engines/vllm_llm.py"},

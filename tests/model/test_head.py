@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from vtgrl.bench.measure.work import largest_tensor
 from vtgrl.core.errors import ConfigError
 from vtgrl.model.head import install_head, logprob_and_entropy
 
@@ -110,27 +110,16 @@ def test_temperature_divides_logits_not_log_probs() -> None:
     assert logp.item() != pytest.approx(logits.log_softmax(0)[1].item() / 0.6, abs=1e-2)
 
 
-class Largest(TorchDispatchMode):
-    """Elements of the largest tensor that any operation makes."""
-
-    seen = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self.seen = max(self.seen, tensor.numel())
-        return out
-
-
 def test_no_tensor_as_large_as_the_logits_is_ever_made() -> None:
     rows, width, vocab, chunk = 512, 16, 4096, 2**15
     hidden, weight, _, target = make(rows, width, vocab, torch.float32)
-    with Largest() as largest:
+
+    def work() -> None:
         logp, entropy = logprob_and_entropy(hidden, weight_VD=weight, target_R=target, entropy=True, chunk_elements=chunk)
         assert entropy is not None
         (logp + entropy).sum().backward()
-    assert largest.seen <= max(chunk, vocab * width) < rows * vocab / 8
+
+    assert largest_tensor(work) <= max(chunk, vocab * width) < rows * vocab / 8
 
 
 def test_installed_head_still_gives_logits_and_refuses_adapters() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from policy_kit import Kit, answers, group
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from vtgrl.bench.measure.work import flops, largest_tensor
 from vtgrl.core.types import Sample
 from vtgrl.model.guard import score_alone
 from vtgrl.model.policy import Policy
@@ -26,26 +24,6 @@ def long_group(prompt: int, length: int, n: int) -> PackedGroup:
     return PackedGroup(record, answers((length,) * n))
 
 
-def forward_flops(q: Any, k: Any, v: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
-    return sdpa_flop_count(q, k, v)
-
-
-def backward_flops(grad: Any, q: Any, k: Any, v: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
-    return sdpa_backward_flop_count(grad, q, k, v)
-
-
-CPU_ATTENTION = {  # torch counts the CUDA kernels only
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: forward_flops,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: backward_flops,
-}
-
-
-def count(work: Callable[[], None]) -> int:
-    with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
-        work()
-    return counter.get_total_flops()
-
-
 def test_flops_of_a_group(tmp_path: Path) -> None:
     """P = 1024, R = 64, G = 8, forward and backward, 2 layers of width 128. The model run answer by answer (logits of
     every token, as its forward gives them) costs more than 6 times as much; with logits of the answers only, more than
@@ -54,7 +32,7 @@ def test_flops_of_a_group(tmp_path: Path) -> None:
     policy, whole = kit.policy(), long_group(1024, 64, 8)
 
     def packed() -> None:
-        policy((whole,)).logp_R.sum().backward()
+        scored(policy, whole)
 
     def one_by_one() -> None:
         for answer in whole.answers:
@@ -66,9 +44,9 @@ def test_flops_of_a_group(tmp_path: Path) -> None:
             ids = torch.tensor([[*whole.prompt.input_ids, *answer]])
             hf(input_ids=ids).logits[0, -65:-1].log_softmax(-1).gather(1, ids[0, -64:, None]).sum().backward()
 
-    ours = count(packed)
-    assert count(plain_forward) >= 6 * ours
-    assert count(one_by_one) >= 5.5 * ours
+    ours = flops(packed)
+    assert flops(plain_forward) >= 6 * ours
+    assert flops(one_by_one) >= 5.5 * ours
 
 
 def test_tower_work_does_not_grow_with_the_group(tiny_dir: Callable[[str], Path]) -> None:
@@ -82,25 +60,8 @@ def test_tower_work_does_not_grow_with_the_group(tiny_dir: Callable[[str], Path]
     assert counts == [1, 1]
 
 
-class Sizes(TorchDispatchMode):
-    """Elements of every tensor that is made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self.largest = max(self.largest, tensor.numel())
-        return out
-
-
-def largest_tensor(policy: Policy, whole: PackedGroup) -> int:
-    with Sizes() as sizes:
-        policy((whole,)).logp_R.sum().backward()
-    return sizes.largest
+def scored(policy: Policy, whole: PackedGroup) -> None:
+    policy((whole,)).logp_R.sum().backward()
 
 
 def test_nothing_of_size_t_times_t_is_ever_made(tmp_path: Path) -> None:
@@ -109,10 +70,9 @@ def test_nothing_of_size_t_times_t_is_ever_made(tmp_path: Path) -> None:
     policy, whole = kit.policy(), long_group(400, 16, 8)
     tokens = whole.tokens
     assert tokens == 528
-    assert largest_tensor(policy, whole) < tokens * tokens
-    with Sizes() as sizes:
-        kit.hf()(input_ids=torch.ones(1, tokens, dtype=torch.int64), position_ids=torch.arange(tokens)[None] % 100)
-    assert sizes.largest >= tokens * tokens
+    assert largest_tensor(lambda: scored(policy, whole)) < tokens * tokens
+    hf, ids, positions = kit.hf(), torch.ones(1, tokens, dtype=torch.int64), torch.arange(tokens)[None] % 100
+    assert largest_tensor(lambda: hf(input_ids=ids, position_ids=positions)) >= tokens * tokens
 
 
 class Saved:

@@ -1,0 +1,41 @@
+"""CPU time of two ways to do the same work, on one thread."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+
+def interleaved(ways: Mapping[str, Callable[[], object]], *, repeats: int = 5) -> dict[str, float]:
+    """Process CPU seconds of each way, by name: the least of `repeats` runs.
+
+    All ways run in every round, in one order and then in the other, so that a machine that slows down slows all of them.
+    One torch thread; time spent asleep or in other processes does not count.
+    """
+    least = dict.fromkeys(ways, float("inf"))
+    with _one_thread():
+        for round_ in range(repeats):
+            for name in ways if round_ % 2 == 0 else reversed(list(ways)):
+                least[name] = min(least[name], _seconds(ways[name]))
+    return least
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    gc.collect()
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
