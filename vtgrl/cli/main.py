@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vtgrl import __version__
-from vtgrl.cli import data, doctor, evaluate, ls, merge, quickstart, recipes, train
+from vtgrl.cli import bench, data, doctor, evaluate, ls, merge, quickstart, recipes, train
 from vtgrl.core.errors import VtgrlError
 from vtgrl.core.log import setup_logging
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("quickstart", rich_help_panel="Start")(quickstart.quickstart)
 app.command("doctor", rich_help_panel="Start")(doctor.doctor)
 app.command("merge", rich_help_panel="Work")(merge.merge)
+app.command("bench", rich_help_panel="Work")(bench.bench)
 app.command("ls", rich_help_panel="Look up")(ls.ls)
 app.add_typer(train.app, name="train", rich_help_panel="Work")
 app.add_typer(evaluate.app, name="eval", rich_help_panel="Work")
