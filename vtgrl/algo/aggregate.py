@@ -19,8 +19,9 @@ def row_weights(mode: Aggregate, lengths_N: torch.Tensor, *, max_tokens: int) ->
     Args:
         mode: token_mean: 1 / (all trained steps). seq_mean: 1 / (rows that train x row length). constant: 1 / (rows x max_tokens),
             the unbiased form of Dr. GRPO (arXiv:2503.20783).
-        lengths_N: int, trained steps of all rows of the optimizer step. A row with 0 (a masked answer) has weight 0 and does not
-            count as a row in seq_mean; in constant it counts, because that divisor must not depend on what was sampled.
+        lengths_N: trained steps of all rows of the optimizer step (float where steps count less than 1). A row with 0 (a masked
+            or dropped answer) has weight 0 and does not count as a row in seq_mean; in constant it counts, because that divisor must
+            not depend on what was sampled.
         max_tokens: longest answer allowed; read by `constant` only.
     """
     lengths = lengths_N.to(torch.float64)
@@ -30,5 +31,5 @@ def row_weights(mode: Aggregate, lengths_N: torch.Tensor, *, max_tokens: int) ->
     if mode == "token_mean":
         return trains.double() / lengths.sum()
     if mode == "seq_mean":
-        return torch.where(trains, 1 / (trains.sum() * lengths.clamp(min=1)), 0.0)
+        return torch.where(trains, 1 / (trains.sum() * torch.where(trains, lengths, 1.0)), 0.0)
     return trains.double() / (max_tokens * len(lengths))

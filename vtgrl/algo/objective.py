@@ -16,8 +16,8 @@ from vtgrl.core.schema import AlgoConfig
 def objective(inputs: LossInputs, *, algo: AlgoConfig, weight_N: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
     """These rows' share of the step's loss, and sums for the log.
 
-    loss = sum_i weight_i sum_t (policy_it + kl.coef KL_it - entropy_coef H_it), with `weight_N` from `aggregate.row_weights` over
-    ALL rows of the optimizer step: shares of micro-batches and ranks add up to the loss of the step.
+    loss = sum_i weight_i sum_t w_it (policy_it + kl.coef KL_it - entropy_coef H_it), with `weight_N` from `aggregate.row_weights` over
+    ALL rows of the optimizer step: shares of micro-batches and ranks add up to the loss of the step. w_it is 1, or `weight_NT`.
 
     sums: "tokens" (trained steps), "loss" (this share), and per-step quantities summed over trained steps: add them up over
     micro-batches and ranks, then divide by the added-up "tokens" for the mean. KL is reported whenever the reference was scored.
@@ -35,6 +35,8 @@ def objective(inputs: LossInputs, *, algo: AlgoConfig, weight_N: torch.Tensor) -
         loss_NT = loss_NT - algo.entropy_coef * entropy_NT
     assert inputs.ref_logp_NT is not None or not (algo.kl.coef and algo.kl.where == "loss"), "KL in the loss needs ref_logp_NT"
     assert inputs.entropy_NT is not None or not algo.entropy_coef, "the entropy bonus needs entropy_NT"
+    if inputs.weight_NT is not None:
+        loss_NT = loss_NT * inputs.weight_NT
     loss = (loss_NT * weight_N.to(loss_NT.dtype).unsqueeze(1)).sum()
     return loss, _sums(loss, metrics_NT, inputs.mask_NT)
 

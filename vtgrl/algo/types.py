@@ -32,7 +32,10 @@ class Advantages:
 
 @dataclass(frozen=True, eq=False)
 class LossInputs:
-    """logp_NT carries the gradient; the rest does not. mask_NT: bool. ref_logp_NT: None unless a component needs it."""
+    """logp_NT carries the gradient; the rest does not. mask_NT: bool. ref_logp_NT: None unless a component needs it.
+
+    weight_NT: what a trained step counts, beside its row's weight (given tokens may count less); None: 1 each.
+    """
 
     logp_NT: torch.Tensor
     old_logp_NT: torch.Tensor
@@ -40,6 +43,7 @@ class LossInputs:
     mask_NT: torch.Tensor
     ref_logp_NT: torch.Tensor | None = None
     entropy_NT: torch.Tensor | None = None
+    weight_NT: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ from vtgrl.core.errors import ConfigError
 KINDS: dict[str, str] = {
     "advantage": "vtgrl.algo.advantage",
     "loss": "vtgrl.algo.loss",
+    "curriculum": "vtgrl.algo.curriculum",
     "reward": "vtgrl.reward",
     "engine": "vtgrl.rollout.engines",
     "family": "vtgrl.model.families",

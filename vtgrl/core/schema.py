@@ -107,6 +107,21 @@ class KlConfig:
 
 
 @dataclass(frozen=True)
+class PrefixedConfig:
+    """Answers whose first tokens a curriculum gave: they are not the policy's own samples. See vtgrl/algo/prefixed.py."""
+
+    rule: Literal["mask", "clone", "awr", "raft", "none"] = opt(
+        "mask",
+        "A: the row's advantage. mask: train on A > 0, drop the others (TaRO); clone: the same with weight 1; awr: with weight "
+        "exp(A / beta); raft: the group's best alone, if it has A > 0; none: A as it is",
+    )
+    beta: float = opt(1.0, "temperature of awr", gt=0)
+    prefix_weight: float = opt(
+        1.0, "weight of a given token in the objective and its normaliser; 1: as published, 0: given tokens do not train", ge=0
+    )
+
+
+@dataclass(frozen=True)
 class AlgoConfig:
     """The objective."""
 
@@ -119,6 +134,7 @@ class AlgoConfig:
         "constant: sum / (rows x max_tokens), as in Dr. GRPO",
     )
     entropy_coef: float = opt(0.0, "bonus for entropy")
+    prefixed: PrefixedConfig = section(PrefixedConfig)
     mask_truncated: bool = opt(False, "answers cut by max_tokens give no gradient (they still count in their group)")
     updates: int = opt(1, "optimizer steps a batch of rollouts (the batch is split by prompts)", ge=1)
     epochs: int = opt(1, "passes over a batch of rollouts", ge=1)
@@ -198,6 +214,7 @@ class GrpoRecipe:
     video: VideoConfig = section(VideoConfig)
     data: DataConfig = section(DataConfig)
     rollout: RolloutConfig = section(RolloutConfig)
+    curriculum: Component = opt("none", "what answers begin with; validation is always free", kind="curriculum")
     reward: tuple[Component, ...] = opt(("format", "iou"), "summed, each times its `weight`", kind="reward")
     algo: AlgoConfig = section(AlgoConfig)
     optim: OptimConfig = section(OptimConfig)

@@ -1,6 +1,7 @@
 """The decode loop of the `hf` engine: prompts read once, answers drawn together with a KV cache.
 
-Shape legend: P prompt tokens, N rows (prompts x members) still decoded, L longest answer, V vocabulary, D hidden size.
+Shape legend: P prompt tokens, N rows (prompts x members) still decoded, L longest answer, K longest given prefix, V vocabulary, D hidden
+size.
 
 Every prompt is read alone (no padding, its video encoded once); its keys are kept once for all its answers (see
 `prefix_attention`). Positions come from the prompt, never counted from a cache, so a row's numbers do not depend on the
@@ -9,8 +10,9 @@ rows beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -21,6 +23,7 @@ from vtgrl.core.schema import SamplingConfig
 from vtgrl.model.families.base import Family, VisionOutput
 from vtgrl.model.types import Medium, Prompt
 from vtgrl.rollout.prefix_attention import SharedPrefix, answer_cache, join_prompts, prefix_attention
+from vtgrl.rollout.protocol import Prefixes
 from vtgrl.rollout.sampling import draw, greedy, logprob_of, processed_logprobs
 
 KEEP_SHARE = 0.75
@@ -29,11 +32,12 @@ KEEP_SHARE = 0.75
 
 @dataclass(frozen=True)
 class Drawn:
-    """One answer as ids. `stopped`: it ended with an end token (which is the last id)."""
+    """One answer as ids. `stopped`: it ended with an end token (which is the last id). `given`: so many of the ids came with the call."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     stopped: bool
+    given: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +64,13 @@ class Decoder:
 
     @torch.no_grad()
     def answers(
-        self, prompts: Sequence[Prompt], limits: Sequence[int], seeds: Sequence[int], *, n: int, sampling: SamplingConfig
+        self, prompts: Sequence[Prompt], limits: Sequence[int], seeds: Sequence[int], given: Prefixes, *, n: int, sampling: SamplingConfig
     ) -> list[list[Drawn]]:
-        """n answers a prompt, at most `limits[i]` tokens; member m of prompt i is drawn with `seeds[i] + m`."""
+        """n answers a prompt, at most `limits[i]` tokens; member m of prompt i begins with `given[i][m]` and is drawn with `seeds[i] + m`.
+
+        Given tokens are fed one a step in place of sampled ones, so that all rows stay side by side; the number that would have drawn
+        one is left unused, and the rows of a call without prefixes are those of a call that knows of none.
+        """
         read = [self._read(prompt) for prompt in prompts]
         rows = _Rows(
             prefix=join_prompts([r.cache for r in read], n),
@@ -70,11 +78,13 @@ class Decoder:
             position_N=torch.tensor([p.next_position for p in prompts], device=self.device).repeat_interleave(n),
             limit_N=torch.tensor(limits, device=self.device).repeat_interleave(n),
             uniform_NL=_uniforms(seeds, n, max(limits)).to(self.device),
+            given_NK=_padded([ids for group in given for ids in group]).to(self.device),
             index_N=torch.arange(n * len(prompts), device=self.device),
         )
         logits_NV = torch.cat([r.logits_1V for r in read]).repeat_interleave(n, 0)
         with prefix_attention(self.text_config):
             flat = self._loop(rows, logits_NV, sampling=sampling)
+        flat = [_without_logp(drawn, len(ids)) for drawn, ids in zip(flat, (ids for group in given for ids in group), strict=True)]
         return [flat[i : i + n] for i in range(0, len(flat), n)]
 
     def _read(self, prompt: Prompt) -> _Read:
@@ -111,10 +121,12 @@ class Decoder:
         open_N = torch.ones(total, dtype=torch.bool, device=self.device)  # of the rows still in the batch
         for step in range(longest):
             token_N, logp_N = _choose(logits_NV, rows.uniform_NL[:, step], sampling)
+            given_N = rows.given_at(step)
+            token_N = torch.where(given_N < 0, token_N, given_N)
             now = rows.index_N[open_N]
             token_NL[now, step], logp_NL[now, step] = token_N[open_N], logp_N[open_N]
             length_N[now] = step + 1
-            ended_N = torch.isin(token_N, self.eos_E)
+            ended_N = torch.isin(token_N, self.eos_E) & (given_N < 0)
             stopped_N[now] = ended_N[open_N]
             open_N = open_N & ~ended_N & (step + 1 < rows.limit_N)
             left = int(open_N.sum())
@@ -143,21 +155,26 @@ class Decoder:
 
 @dataclass(eq=False)
 class _Rows:
-    """The rows in the batch. index_N: place of the row in the result."""
+    """The rows in the batch. index_N: place of the row in the result. given_NK: ids that the row begins with, then -1."""
 
     prefix: SharedPrefix
     own: Cache
     position_N: torch.Tensor
     limit_N: torch.Tensor
     uniform_NL: torch.Tensor
+    given_NK: torch.Tensor
     index_N: torch.Tensor
+
+    def given_at(self, step: int) -> torch.Tensor:
+        """The id that each row takes at `step`, -1 where it is sampled."""
+        return self.given_NK[:, step] if step < self.given_NK.shape[1] else self.given_NK.new_full((len(self.given_NK),), -1)
 
     def keep(self, mask_N: torch.Tensor) -> _Rows:
         """Only the marked rows."""
         for layer in self.own.layers:
             if layer.is_initialized:  # not before the first step
                 layer.keep(mask_N)
-        rest = (x[mask_N] for x in (self.position_N, self.limit_N, self.uniform_NL, self.index_N))
+        rest = (x[mask_N] for x in (self.position_N, self.limit_N, self.uniform_NL, self.given_NK, self.index_N))
         return _Rows(self.prefix.keep(mask_N), self.own, *rest)
 
 
@@ -173,6 +190,17 @@ def _uniforms(seeds: Sequence[int], n: int, length: int) -> torch.Tensor:
     return torch.stack(rows)
 
 
+def _padded(given: Sequence[tuple[int, ...]]) -> torch.Tensor:
+    """int64 [rows, K], -1 behind the ids of a row."""
+    longest = max(map(len, given), default=0)
+    return torch.tensor([[*ids, *[-1] * (longest - len(ids))] for ids in given], dtype=torch.int64).reshape(len(given), longest)
+
+
+def _without_logp(drawn: Drawn, given: int) -> Drawn:
+    """The first `given` ids were not sampled: no log-prob belongs to them."""
+    return replace(drawn, logprobs=(math.nan,) * given + drawn.logprobs[given:], given=given) if given else drawn
+
+
 def _collect(token_NL: torch.Tensor, logp_NL: torch.Tensor, length_N: torch.Tensor, stopped_N: torch.Tensor) -> list[Drawn]:
     rows = zip(token_NL.tolist(), logp_NL.tolist(), length_N.tolist(), stopped_N.tolist(), strict=True)
-    return [Drawn(tuple(ids[:size]), tuple(logp[:size]), stopped) for ids, logp, size, stopped in rows]
+    return [Drawn(tuple(ids[:size]), tuple(logp[:size]), stopped, 0) for ids, logp, size, stopped in rows]

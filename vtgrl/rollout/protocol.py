@@ -26,18 +26,36 @@ class EngineContext:
     seed: int = 0
 
 
+Prefixes = Sequence[Sequence[tuple[int, ...]]]
+"""`prefixes[i][m]`: ids that answer m to prompt i begins with; `()`: none."""
+
+
 class RolloutEngine(Protocol):
     """Calls are collective: every rank calls them in the same order, each with its own prompts (possibly none)."""
 
     version: int
     """Optimizer step whose weights the engine holds."""
 
-    def generate(self, prompts: Sequence[Prompt], *, n: int, sampling: SamplingConfig, seed: int, version: int) -> list[list[Completion]]:
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        n: int,
+        sampling: SamplingConfig,
+        seed: int,
+        version: int,
+        prefixes: Prefixes | None = None,
+    ) -> list[list[Completion]]:
         """n completions a prompt. The draw depends on (context.seed, seed, prompt id, member), not on the batch split or the
         rank; callers put the step into `seed`. A log-prob that the engine could not give is NaN.
 
+        An answer with a prefix holds it: `token_ids` and `text` begin with it, `max_tokens` counts it, `given` says how long it
+        is. The ids are used as they are, never as text, so trainer and engine see the same ones; text of prompt and prefix
+        together could be cut into other tokens where they meet.
+
         Raises:
             RunError: the engine's weights are not those of `version`.
+            DataError: a prefix leaves no room for an answer; names the row.
         """
 
     def publish(self, policy: Any, *, version: int) -> None:

@@ -1,8 +1,9 @@
 """One JSON object per prompt and step: what the trainer appends to samples.jsonl and the `replay` engine reads.
 
 {"id": sample id, "step": 3, "prompt_ids": [...] (optional), "completions":
- [{"token_ids": [...], "logprobs": [...], "text": "...", "finish": "stop"|"length", "policy_version": 3}]}
-Other keys (rewards, the query, ...) may stand beside these. A log-prob that the sampler could not give is null.
+ [{"token_ids": [...], "logprobs": [...], "text": "...", "finish": "stop"|"length", "policy_version": 3, "given": 0}]}
+Other keys (rewards, the query, ...) may stand beside these. A log-prob that the sampler could not give is null; so are those of the
+first `given` tokens, which a curriculum wrote (rows without the key have none).
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def _completion_to_dict(completion: Completion) -> dict[str, Any]:
         "text": completion.text,
         "finish": completion.finish,
         "policy_version": completion.policy_version,
+        "given": completion.given,
     }
 
 
@@ -76,7 +78,15 @@ def _completion(row: Any, *, where: str) -> Completion:
         text=_get(row, "text", str, where),
         finish=_finish(row, where),
         policy_version=_get(row, "policy_version", int, where),
+        given=_given(row, len(token_ids), where),
     )
+
+
+def _given(row: Mapping[str, Any], tokens: int, where: str) -> int:
+    given: int = _get(row, "given", int, where) if "given" in row else 0
+    if not 0 <= given < tokens:
+        raise DataError(f"{where}: 'given' is {given} of {tokens} tokens: at least one is the model's own")
+    return given
 
 
 def _get(row: Mapping[str, Any], key: str, kind: type[Any], where: str) -> Any:

@@ -15,8 +15,8 @@ from vtgrl.core.types import Completion
 from vtgrl.model.types import Prompt
 from vtgrl.rollout.decode import Decoder, Drawn
 from vtgrl.rollout.held import HeldWeights
-from vtgrl.rollout.limits import answer_limit
-from vtgrl.rollout.protocol import EngineContext
+from vtgrl.rollout.limits import answer_limit, member_prefixes
+from vtgrl.rollout.protocol import EngineContext, Prefixes
 from vtgrl.rollout.seeds import prompt_seeds
 from vtgrl.rollout.sync import is_sharded
 from vtgrl.rollout.twin import Twin
@@ -57,22 +57,33 @@ class HfEngine:
         """Optimizer step whose weights the engine holds."""
         return self.held.version
 
-    def generate(self, prompts: Sequence[Prompt], *, n: int, sampling: SamplingConfig, seed: int, version: int) -> list[list[Completion]]:
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        n: int,
+        sampling: SamplingConfig,
+        seed: int,
+        version: int,
+        prefixes: Prefixes | None = None,
+    ) -> list[list[Completion]]:
         """n completions a prompt; the same whatever prompts are asked for together.
 
         Raises:
             RunError: the engine's weights are not those of `version`.
-            DataError: a prompt leaves no room for an answer.
+            DataError: a prompt, or a prefix, leaves no room for an answer.
         """
         self.held.require(version)
         limits = [answer_limit(p, sampling=sampling, max_model_len=self.context.max_model_len) for p in prompts]
         seeds = prompt_seeds([p.sample.id for p in prompts], run_seed=self.context.seed, seed=seed)
-        members = 1 if sampling.temperature == 0.0 else n
+        members = 1 if sampling.temperature == 0.0 and prefixes is None else n
+        asked = prefixes or [None] * len(prompts)
+        given = [member_prefixes(p, g, n=members, limit=limit) for p, g, limit in zip(prompts, asked, limits, strict=True)]
         found: dict[int, list[Completion]] = {}
         with evaluating(self._model):
             decoder = Decoder(self._model, self.context.builder.family, eos_ids=frozenset(self.context.builder.eos_ids))
             for batch in batches([len(p.input_ids) for p in prompts], limits, members, self.config.kv_tokens):
-                chosen = ([items[i] for i in batch] for items in (prompts, limits, seeds))
+                chosen = ([items[i] for i in batch] for items in (prompts, limits, seeds, given))
                 drawn = decoder.answers(*chosen, n=members, sampling=sampling)
                 found.update((i, [self._completion(d) for d in group]) for i, group in zip(batch, drawn, strict=True))
         return [found[i] * (n // members) for i in range(len(prompts))]
@@ -102,6 +113,7 @@ class HfEngine:
             text=self.context.builder.decode(drawn.token_ids),
             finish="stop" if drawn.stopped else "length",
             policy_version=self.version,
+            given=drawn.given,
         )
 
 

@@ -14,7 +14,7 @@ from vtgrl.core.schema import SamplingConfig
 from vtgrl.core.types import Completion
 from vtgrl.model.types import Prompt
 from vtgrl.rollout.held import HeldWeights
-from vtgrl.rollout.protocol import EngineContext
+from vtgrl.rollout.protocol import EngineContext, Prefixes
 from vtgrl.rollout.records import Record, from_record
 
 
@@ -47,15 +47,28 @@ class Replay:
         """Version that was published last."""
         return self.held.version
 
-    def generate(self, prompts: Sequence[Prompt], *, n: int, sampling: SamplingConfig, seed: int, version: int) -> list[list[Completion]]:
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        n: int,
+        sampling: SamplingConfig,
+        seed: int,
+        version: int,
+        prefixes: Prefixes | None = None,
+    ) -> list[list[Completion]]:
         """The first n recorded completions of every prompt.
 
         Raises:
             RunError: `version` was not published.
-            DataError: no row for a sample, too few completions, or recorded for another prompt.
+            DataError: no row for a sample, too few completions, or recorded for another prompt or with other prefixes.
         """
         self.held.require(version)
-        return [self._answers(p, n) for p in prompts]
+        answers = [self._answers(p, n) for p in prompts]
+        if prefixes is not None:
+            for prompt, group, given in zip(prompts, answers, prefixes, strict=True):
+                self._check_prefixes(prompt, group, given)
+        return answers
 
     def publish(self, policy: Any, *, version: int) -> None:
         """Only remembers the version."""
@@ -77,6 +90,14 @@ class Replay:
         if len(record.completions) < n:
             raise DataError(f"{self.path}: sample {prompt.sample.id!r} has {len(record.completions)} recorded answers, {n} are needed")
         return list(record.completions[:n])
+
+    def _check_prefixes(self, prompt: Prompt, answers: Sequence[Completion], given: Sequence[tuple[int, ...]]) -> None:
+        odd = [m for m, (answer, ids) in enumerate(zip(answers, given, strict=True)) if answer.token_ids[: answer.given] != ids]
+        if odd:
+            raise DataError(
+                f"{self.path}: sample {prompt.sample.id!r}: answer {odd[0]} was recorded with another prefix than the curriculum gives; "
+                "use the run's own seed, step and curriculum, or curriculum=none to take the answers as they are"
+            )
 
 
 def read_records(path: Path, *, step: int) -> dict[str, Record]:
