@@ -169,3 +169,17 @@ def test_files_that_hold_nothing_usable(tmp_path: Path) -> None:
         source(tmp_path / "broken.jsonl")
     with pytest.raises(ConfigError, match=r"data\.path is empty"):
         load_samples(Component("source", "jsonl", get("source", "jsonl").config()), path="")
+
+
+def test_two_rows_of_one_id_are_refused_whatever_the_source(tmp_path: Path) -> None:
+    """A source of one's own need not look: two groups of a step, two draws or two records would be taken for one."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from vtgrl.core.types import Sample\n"
+        "from vtgrl.data.samples import LoadReport\n"
+        "def source(path, *, videos, config):\n"
+        "    return LoadReport(tuple(Sample(id=i, task='text', query='q') for i in 'abca'))\n"
+    )
+    name = f"{file}:source"
+    with pytest.raises(DataError, match="samples 1 and 4 share the id 'a'"):
+        load_samples(Component("source", name, get("source", name).config()), path=file)

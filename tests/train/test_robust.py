@@ -167,3 +167,24 @@ def test_a_skipped_step_dumps_every_row(make: Callable[..., Any], tiny_dir: Call
     dumped = [json.loads(line) for line in (tmp_path / "sft" / "skipped.jsonl").read_text().splitlines()]
     assert len(dumped) == 3
     assert all(row["step"] == 2 and "answer" in row and row["query"] for row in dumped)
+
+
+def test_a_wrong_best_metric_is_found_before_the_model_is_loaded(make: Callable[..., Any], world_dir: Path, tmp_path: Path) -> None:
+    keys = ("train.val_every=1", f"data.val_path={world_dir / 'val.jsonl'}", "model.path=nowhere")
+    with pytest.raises(ConfigError, match=r"train.best_metric: no metric 'miou'; there are val/miou, "):
+        run_grpo(make(*keys, "train.best_metric=miou"), run_dir=tmp_path)
+
+
+def test_what_was_left_out_is_still_known_after_a_resume(make: Callable[..., Any], world_dir: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (world_dir / "world.jsonl").read_text().splitlines()[:3]]
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({**row, "video": {"path": f"{world_dir}/{row['video']['path']}"}}) + "\n" for row in rows)
+    )
+    lost = tmp_path / "lost.jsonl"
+    broken = {**rows[0], "id": "broken", "video": {"path": "absent.mp4"}}
+    lost.write_text((tmp_path / "rows.jsonl").read_text() + json.dumps(broken) + "\n")
+    keys = ("train.batch=4", "train.save_every=1")
+    summary = run_grpo(make(f"data.path={lost}", "train.steps=1", *keys), run_dir=tmp_path / "run")
+    assert list(summary["left_out"]) == ["broken"]
+    again = run_grpo(make(f"data.path={tmp_path / 'rows.jsonl'}", "train.steps=2", *keys), run_dir=tmp_path / "run", resume="auto")
+    assert again["left_out"] == summary["left_out"]

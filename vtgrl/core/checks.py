@@ -18,7 +18,7 @@ def problems(recipe: object) -> list[Problem]:
     found: list[Problem] = []
     if isinstance(recipe, SftRecipe | GrpoRecipe):
         found += [*_video(recipe.video), *_zero(recipe.zero, recipe.model), *_validation(recipe.train, recipe.data)]
-        found += _sampling("validation", recipe.validation)
+        found += [*_sampling("validation", recipe.validation), *_filter(recipe)]
     if isinstance(recipe, GrpoRecipe):
         found += [*_sampling("rollout.sampling", recipe.rollout.sampling), *_group(recipe), *_updates(recipe)]
         found += [] if recipe.reward else [("reward", "is empty: nothing would be learned; name one of `vtgrl ls reward`")]
@@ -53,6 +53,22 @@ def _zero(zero: ZeroConfig, model: ModelConfig) -> Iterator[Problem]:
 def _validation(train: TrainConfig, data: DataConfig) -> Iterator[Problem]:
     if train.val_every and not data.val_path:
         yield "train.val_every", "needs validation rows; add data.val_path=... or set it to 0"
+
+
+def _filter(recipe: SftRecipe | GrpoRecipe) -> Iterator[Problem]:
+    rule, train, answers = recipe.data.filter, recipe.train, recipe.validation
+    if not rule.every:
+        return
+    if rule.above >= rule.up_to:
+        yield "data.filter.above", f"{rule.above:g} is not below data.filter.up_to = {rule.up_to:g}: no row could stay"
+    if not train.steps and rule.every >= train.epochs:
+        yield "data.filter.every", f"{rule.every} of train.epochs = {train.epochs} leaves no epoch to filter; use fewer, or 0 for none"
+    if answers.temperature:
+        yield "validation.temperature", f"{answers.temperature:g}: data.filter judges rows by greedy answers; use 0"
+    longest = recipe.rollout.sampling.max_tokens if isinstance(recipe, GrpoRecipe) else 0
+    if answers.max_tokens < longest:
+        why = "data.filter would judge rows by answers that are cut sooner than those that train; use as many"
+        yield "validation.max_tokens", f"{answers.max_tokens} is below rollout.sampling.max_tokens = {longest}: {why}"
 
 
 def _sampling(path: str, sampling: SamplingConfig) -> Iterator[Problem]:

@@ -60,6 +60,35 @@ class VideoConfig:
 
 
 @dataclass(frozen=True)
+class SelectConfig:
+    """Rows drawn by difficulty before the run (Time-R1). p of a row: its `meta.difficulty` / 100, the IoU of a model's answer."""
+
+    k: int = opt(0, "rows that are drawn, without replacement; 0: all rows, whatever they state", ge=0)
+    mu: float = opt(0.3, "rows of this p are drawn most: weight exp(-(p - mu)^2 / (2 sigma^2))")
+    sigma: float = opt(0.2, "width of the bell", gt=0)
+    above: float = opt(0.0, "only rows with a larger p can be drawn; -1: also those with p = 0", ge=-1, lt=1)
+    seed: int = opt(0, "of the draw")
+    strict: bool = opt(False, "stop when fewer than k rows can be drawn; off: take all of them and say so")
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """Rows of an epoch by what the policy can do by then: it answers them greedily, p is the answer's IoU (Time-R1)."""
+
+    every: int = opt(0, "epochs between two filterings, each before the next epoch; 0: every epoch trains on all rows", ge=0)
+    above: float = opt(0.0, "rows with p up to this are hopeless: left out (-1: kept)", ge=-1, le=1)
+    up_to: float = opt(0.7, "rows with a larger p are solved: left out", ge=0, le=1)
+    k: int = opt(0, "of more rows than this, so many are kept, evenly spaced from easy to hard; 0: no limit", ge=0)
+    order: Literal["shuffled", "easy_to_hard"] = opt(
+        "shuffled", "within an epoch; easy_to_hard needs meta.difficulty for the first epoch, before anything is filtered"
+    )
+    shrink: bool = opt(False, "only rows of the epoch before are looked at again, as published; off: a row that was left out can return")
+    empty: Literal["stop", "keep"] = opt(
+        "stop", "when no row is left: stop: end the run there, with its model; keep: train on the rows of the epoch before"
+    )
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """Training and validation rows."""
 
@@ -69,6 +98,8 @@ class DataConfig:
     val_path: str = opt("", "annotation file for in-loop validation, same source; empty: no validation")
     val_videos: str = opt("", "folder of the validation videos; empty: as `videos`")
     limit: int = opt(0, "use only the first rows; 0: all", ge=0)
+    select: SelectConfig = section(SelectConfig)
+    filter: FilterConfig = section(FilterConfig)
     prompt: Component = opt("time_r1", "prompt template", kind="prompt")
     max_prompt_tokens: int = opt(8192, "a longer prompt is reported and left out, never cut", ge=1)
 

@@ -37,6 +37,11 @@ def summarise(rows: Rows, *, threshold_op: ThresholdOp = "ge") -> dict[str, floa
     return flat
 
 
+def summary_names() -> list[str]:
+    """Names that `summarise` gives whatever the rows are."""
+    return ["miou", *(f"r1@{m}" for m in THRESHOLDS), "n", "missing", "unparsed", "truncated"]
+
+
 def hits(iou_N: np.ndarray, threshold: float, *, threshold_op: ThresholdOp) -> np.ndarray:
     """Which IoUs pass; NaN never does."""
     return iou_N >= threshold if threshold_op == "ge" else iou_N > threshold

@@ -13,7 +13,7 @@ import json
 import random
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ _NAME = re.compile(r"step_(\d{6,})")
 @dataclass(frozen=True)
 class TrainState:
     """What a run must know to go on. `step`: optimizer-batch steps done. `lora_scale`: alpha / r (0 without adapters), for the
-    merge. `skipped`: steps without an update so far. `zero_stage`: shards and moments are laid out for it (None: not recorded)."""
+    merge. `skipped`: steps without an update so far. `zero_stage`: shards and moments are laid out for it (None: not recorded).
+    `left_out`: why a sample could not be used so far, by id."""
 
     step: int
     world_size: int
@@ -43,6 +44,7 @@ class TrainState:
     best: float | None = None
     best_step: int | None = None
     zero_stage: int | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 class Checkpoints:

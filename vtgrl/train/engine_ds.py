@@ -25,10 +25,10 @@ class StepInfo:
     skipped: bool
 
 
-def lr_at(step: int, *, optim: OptimConfig, total_steps: int) -> float:
-    """Learning rate of `step` (0-based): linear warm-up, then constant, linear or cosine to zero."""
+def lr_at(step: float, *, optim: OptimConfig, total_steps: int) -> float:
+    """Learning rate of `step` (0-based, a fraction between two): linear warm-up, then constant, linear or cosine to zero."""
     if step < optim.warmup_steps:
-        return optim.lr * (step + 1) / optim.warmup_steps
+        return optim.lr * min(1.0, (step + 1) / optim.warmup_steps)
     left = total_steps - optim.warmup_steps
     done = min(1.0, (step - optim.warmup_steps) / left) if left > 0 else 1.0
     if optim.schedule == "linear":

@@ -93,7 +93,7 @@ class Grpo:
         total = self.session.order.total_steps * each
         results = []
         for k in range(each):
-            lr = lr_at(step * each + k, optim=self.recipe.optim, total_steps=total)
+            lr = lr_at(self.session.order.position(step) * each + k, optim=self.recipe.optim, total_steps=total)
             result = work.run(part=k % algo.updates, parts=algo.updates, lr=lr)
             if result is not None:
                 results.append(result)
@@ -146,6 +146,10 @@ class Grpo:
     def validate(self, step: int) -> dict[str, float]:
         """Greedy answers on the validation rows."""
         return self.validator.run(step)
+
+    def answers(self, step: int, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """Greedy answers on any rows, scored."""
+        return self.validator.answers(step, samples)
 
     def close(self) -> None:
         """Close the rollout engine."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from vtgrl.core.errors import ConfigError, Interrupted, RunError
+from vtgrl.core.errors import Interrupted, RunError
 from vtgrl.core.jsonl import read_jsonl
 from vtgrl.core.log import logger
 from vtgrl.core.types import Sample
 from vtgrl.merge.zero3 import merge_checkpoint
 from vtgrl.train.ckpt import TrainState
+from vtgrl.train.filter import EpochFilter
 from vtgrl.train.monitor_types import Monitor, MonitorContext
 from vtgrl.train.session import Session
 from vtgrl.train.signals import StopFlag, stop_on_signal
@@ -41,6 +42,9 @@ class Objective(Protocol):
     def validate(self, step: int) -> dict[str, float]:
         """Metrics on the validation rows (collective)."""
 
+    def answers(self, step: int, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """Greedy answers of the weights of `step` on these rows, scored: one row each, the same on every rank (collective)."""
+
     def close(self) -> None:
         """Free engines."""
 
@@ -54,10 +58,13 @@ def run_loop(session: Session, objective: Objective, *, resume: str | None) -> d
     """
     state = _restore(session, resume)
     objective.restored(state.step)
+    rows = EpochFilter(session, objective.answers) if session.recipe.data.filter.every else None
     monitors = _monitors(session)
     try:
         with stop_on_signal() as flag:
-            state, metrics = _steps(session, objective, state, monitors, flag)
+            if rows is not None:
+                rows.restore(state.step)
+            state, metrics = _steps(session, objective, state, monitors, flag, rows)
         _check_trained(session, state, metrics)
         return _finish(session, state, metrics)
     finally:
@@ -75,6 +82,7 @@ def _restore(session: Session, resume: str | None) -> TrainState:
     if found is not None:
         state = session.checkpoints.load(session.engine, found)
         session.loaded.policy.invalidate()
+        session.failed.update(state.left_out if session.world.main else {})
         logger.info("resumed from %s", found)
     if session.world.main:
         session.checkpoints.set_aside_after(state.step)
@@ -91,35 +99,48 @@ def _monitors(session: Session) -> list[Monitor]:
 
 
 def _steps(
-    session: Session, objective: Objective, state: TrainState, monitors: Sequence[Monitor], flag: StopFlag
+    session: Session, objective: Objective, state: TrainState, monitors: Sequence[Monitor], flag: StopFlag, rows: EpochFilter | None
 ) -> tuple[TrainState, dict[str, float]]:
-    settings, total = session.recipe.train, session.order.total_steps
+    settings, order = session.recipe.train, session.order
     metrics = session.world.broadcast(_last_metrics(session) if session.world.main else {})
     skipped_in_a_row = 0
-    if state.step >= total and not session.world.broadcast(session.checkpoints.at(state.step).is_dir()):
-        session.checkpoints.save(session.engine, state, model_files=session.write_model_files)
-    for step in range(state.step, total):
-        began = time.perf_counter()
-        session.upcoming[:] = _rows(session, step + 1) if step + 1 < total else []
+    if order.finished(state.step) and not session.world.broadcast(session.checkpoints.at(state.step).is_dir()):
+        _save(session, state)
+    while not order.finished(state.step):
+        step, began = state.step, time.perf_counter()
+        session.upcoming[:] = _rows(session, step + 1)
         report = objective.step(step, _rows(session, step))
         done = step + 1
         skipped_in_a_row = skipped_in_a_row + 1 if report.skipped else 0
         state = replace(state, step=done, skipped=state.skipped + int(report.skipped))
-        metrics = {**report.metrics, "epoch": session.order.epoch(done), "skipped": float(state.skipped)}
+        metrics = {**report.metrics, "epoch": order.epoch(done), "skipped": float(state.skipped)}
         metrics["time/step_s"] = time.perf_counter() - began
-        if session.val and settings.val_every and (done % settings.val_every == 0 or done == total):
+        if rows is not None and not session.world.max(int(flag.stop)):
+            metrics |= rows.after(done)
+        last = order.finished(done)
+        if session.val and settings.val_every and (done % settings.val_every == 0 or last):
             metrics |= objective.validate(done)
             state = _best(state, metrics, settings.best_metric)
         _log(session, monitors, done, metrics, report)
         stop = bool(session.world.max(int(flag.stop)))
         due = settings.save_every and done % settings.save_every == 0
-        if due or stop or done == total or state.best_step == done:
-            session.checkpoints.save(session.engine, state, model_files=session.write_model_files)
-        if stop and done < total:
-            raise Interrupted(f"stopped after step {done} of {total}; go on with --resume auto")
+        if due or stop or last or state.best_step == done:
+            _save(session, state)
+        if stop and not last:
+            raise Interrupted(f"stopped after step {done} of {order.total_steps}; go on with --resume auto")
         if skipped_in_a_row >= settings.max_skipped:
             raise RunError(f"{skipped_in_a_row} steps in a row made no update; {_why_skipped(session, metrics)}")
     return state, metrics
+
+
+def _save(session: Session, state: TrainState) -> None:
+    """A checkpoint (collective)."""
+    session.checkpoints.save(session.engine, replace(state, left_out=_left_out(session)), model_files=session.write_model_files)
+
+
+def _left_out(session: Session) -> dict[str, str]:
+    """Samples that could not be used so far, of all ranks, and why (collective)."""
+    return {key: value for part in session.world.gather(dict(session.failed)) for key, value in part.items()}
 
 
 def _last_metrics(session: Session) -> dict[str, float]:
@@ -137,7 +158,7 @@ def _check_trained(session: Session, state: TrainState, metrics: dict[str, float
 
 def _why_skipped(session: Session, metrics: dict[str, float]) -> str:
     """The likely cause, with the fix (collective)."""
-    failed = [reason for part in session.world.gather(session.failed) for reason in part.values()]
+    failed = list(_left_out(session).values())
     if failed and not metrics.get("rows"):
         return f"{len(failed)} rows were left out, first: {failed[0]}"
     if metrics.get("rows") and metrics.get("reward/missing") == metrics["rows"]:
@@ -151,10 +172,6 @@ def _rows(session: Session, step: int) -> list[Sample]:
 
 
 def _best(state: TrainState, metrics: dict[str, float], name: str) -> TrainState:
-    if name not in metrics:
-        raise ConfigError(
-            f"train.best_metric: no metric {name!r}; there are {', '.join(sorted(k for k in metrics if k.startswith('val/')))}"
-        )
     if state.best is None or metrics[name] > state.best:
         return replace(state, best=metrics[name], best_step=state.step)
     return state
@@ -178,8 +195,7 @@ def _finish(session: Session, state: TrainState, metrics: dict[str, float]) -> d
     model = session.folder.path / "model"
     if session.world.main:
         _write_model(session.checkpoints.at(state.step), model)
-    failed = {key: value for part in session.world.gather(session.failed) for key, value in part.items()}
-    summary = {"steps": state.step, "skipped_steps": state.skipped, "left_out": failed, "metrics": metrics, "model": str(model)}
+    summary = {"steps": state.step, "skipped_steps": state.skipped, "left_out": _left_out(session), "metrics": metrics, "model": str(model)}
     if session.world.main:
         session.folder.write_json("summary.json", summary)
     session.world.barrier()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +15,12 @@ from vtgrl.core.schema import GrpoRecipe, SftRecipe
 from vtgrl.core.types import Sample
 from vtgrl.data.load import load_samples
 from vtgrl.data.samples import LoadReport
+from vtgrl.data.select.rows import select_rows
 from vtgrl.data.video.plan import resolve_policy
 from vtgrl.data.video.probe import probe
 from vtgrl.model.known import find_config
 from vtgrl.train.ds_config import ds_config
-from vtgrl.train.order import DataOrder
+from vtgrl.train.order import make_order
 from vtgrl.train.plan_size import ModelSize, clip_tokens, measure, memory
 
 PROBED = 4
@@ -78,8 +79,8 @@ def plan(recipe: Recipe, *, kind: Literal["sft", "grpo"], world_size: int) -> Pl
     rows = _rows(recipe, report, "data.path", data.path, data.videos, limit=data.limit)
     _rows(recipe, report, "data.val_path", data.val_path, data.val_videos or data.videos, limit=recipe.train.val_limit)
     if rows is not None:
-        train = recipe.train
-        report.steps = DataOrder(len(rows.samples), train.batch, train.data_seed, train.epochs, train.steps).total_steps
+        rows = _selected(rows, recipe, report)
+        report.steps = make_order(recipe, rows.samples).total_steps
     row_tokens = _tokens(recipe, report, rows, unit=size.unit if size else 0)
     if size is not None:
         parts = memory(size, recipe, world_size=world_size, row_tokens=row_tokens)
@@ -120,6 +121,16 @@ def _rows(recipe: Recipe, report: PlanReport, key: str, path: str, videos: str, 
     if absent := _absent(rows.samples):
         report.notes.append(f"{key}: {len(absent)} of its videos are not here, first {absent[0]}; set data.videos=FOLDER")
     return rows
+
+
+def _selected(rows: LoadReport, recipe: Recipe, report: PlanReport) -> LoadReport:
+    """The rows that data.select draws; says so, and what data.filter will do."""
+    chosen = select_rows(rows.samples, recipe.data.select)
+    if len(chosen) < len(rows.samples):
+        report.data["data.select"] = f"{len(chosen)} of {len(rows.samples)} rows, by their difficulty"
+    if recipe.data.filter.every:
+        report.notes.append("data.filter: later epochs train on fewer rows, so the run may have fewer steps")
+    return replace(rows, samples=chosen)
 
 
 def _absent(samples: Sequence[Sample]) -> list[str]:

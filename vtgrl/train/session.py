@@ -9,20 +9,22 @@ from typing import Any
 
 import torch
 
-from vtgrl.core.errors import DataError
+from vtgrl.core.errors import ConfigError, DataError
 from vtgrl.core.log import logger
 from vtgrl.core.recipe import dump_recipe
 from vtgrl.core.runfolder import RunFolder
 from vtgrl.core.schema import GrpoRecipe, SftRecipe
 from vtgrl.core.types import Sample
 from vtgrl.data.load import load_samples
+from vtgrl.data.select.rows import select_rows
+from vtgrl.eval.summary import summary_names
 from vtgrl.model.load import LoadedModel, load_model
 from vtgrl.model.prompting import PromptBuilder
 from vtgrl.model.types import Prompt
 from vtgrl.train.ckpt import Checkpoints
 from vtgrl.train.ds_config import ds_config
 from vtgrl.train.engine_ds import DsEngine
-from vtgrl.train.order import DataOrder
+from vtgrl.train.order import Order, make_order
 from vtgrl.train.world import World, join_world
 
 Recipe = SftRecipe | GrpoRecipe
@@ -41,7 +43,7 @@ class Session:
     engine: DsEngine
     train: tuple[Sample, ...]
     val: tuple[Sample, ...]
-    order: DataOrder
+    order: Order
     checkpoints: Checkpoints
     failed: dict[str, str]
     upcoming: list[Sample]
@@ -80,6 +82,8 @@ def open_session(recipe: Any, *, run_dir: Path, resume: str | None) -> Session:
     folder = folder or RunFolder(Path(run_dir))
     train, val = _rows(recipe)
     world.agree("the training rows", "\n".join(s.id for s in train))
+    order = make_order(recipe, train)
+    _check_best_metric(recipe)
     loaded = load_model(
         recipe.model.path,
         dtype=recipe.model.dtype,
@@ -107,18 +111,25 @@ def open_session(recipe: Any, *, run_dir: Path, resume: str | None) -> Session:
         engine=DsEngine(loaded.policy.to(world.device), config=ds_config(recipe, world_size=world.size), world=world),
         train=train,
         val=val,
-        order=DataOrder(len(train), settings.batch, settings.data_seed, settings.epochs, settings.steps),
+        order=order,
         checkpoints=Checkpoints(folder.ckpt_dir, keep_last=settings.keep_last, world=world),
         failed={},
         upcoming=[],
     )
 
 
+def _check_best_metric(recipe: Any) -> None:
+    """Known before the first step, not only at the first validation."""
+    names = [f"val/{name}" for name in summary_names()]
+    if recipe.train.val_every and recipe.train.best_metric not in names:
+        raise ConfigError(f"train.best_metric: no metric {recipe.train.best_metric!r}; there are {', '.join(names)}")
+
+
 def _rows(recipe: Any) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
     """Training and validation rows; validation is empty when the recipe names none."""
     data = recipe.data
-    train = load_samples(data.source, path=data.path, videos=data.videos, limit=data.limit).samples
+    train = select_rows(load_samples(data.source, path=data.path, videos=data.videos, limit=data.limit).samples, data.select)
     if not data.val_path:
-        return tuple(train), ()
+        return train, ()
     val = load_samples(data.source, path=data.val_path, videos=data.val_videos or data.videos, limit=recipe.train.val_limit)
-    return tuple(train), tuple(val.samples)
+    return train, tuple(val.samples)

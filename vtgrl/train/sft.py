@@ -36,7 +36,7 @@ class Sft:
         groups = self._groups(samples)
         lengths = [len(g.answers[0]) for g in groups]
         totals = session.world.sum({"tokens": float(sum(lengths)), "rows": float(len(groups))})
-        lr = lr_at(step, optim=recipe.optim, total_steps=session.order.total_steps)
+        lr = lr_at(session.order.position(step), optim=recipe.optim, total_steps=session.order.total_steps)
 
         def row_loss(indices: list[int], output: PolicyOutput) -> tuple[torch.Tensor, dict[str, float]]:
             loss = -output.logp_R.sum() / totals["tokens"]
@@ -68,6 +68,10 @@ class Sft:
     def validate(self, step: int) -> dict[str, float]:
         """Greedy answers on the validation rows."""
         return self.validator.run(step)
+
+    def answers(self, step: int, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """Greedy answers on any rows, scored."""
+        return self.validator.answers(step, samples)
 
     def close(self) -> None:
         """Free the validation engine."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from vtgrl.core import registry
+from vtgrl.core.types import Sample
 from vtgrl.eval.run import evaluate, rounds_of, summarise
 from vtgrl.rollout.protocol import EngineContext, RolloutEngine
 from vtgrl.train.session import Session
@@ -25,7 +29,10 @@ def make_engine(session: Session, name: str, *, max_new_tokens: int, config: obj
 
 
 class Validator:
-    """Draws answers with the run's own engine (GRPO) or the `hf` one (SFT), made when first used."""
+    """In-loop validation, and greedy answers on any other rows.
+
+    Draws with the run's own engine (GRPO) or the `hf` one (SFT), made when first used.
+    """
 
     def __init__(self, session: Session, *, engine: RolloutEngine | None) -> None:
         self.session = session
@@ -34,6 +41,10 @@ class Validator:
 
     def run(self, step: int) -> dict[str, float]:
         """Metrics under `val/` (collective)."""
+        return {f"val/{key}": value for key, value in summarise(self.answers(step, self.session.val)).items()}
+
+    def answers(self, step: int, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+        """One scored row a sample (see `vtgrl.eval.types.EvalResult`), of all ranks, rank by rank (collective)."""
         session = self.session
         if self.engine is None:
             self.engine = make_engine(session, "hf", max_new_tokens=session.recipe.validation.max_tokens)
@@ -42,14 +53,13 @@ class Validator:
         result = evaluate(
             self.engine,
             session.builder,
-            session.world.shard(list(session.val)),
+            session.world.shard(list(samples)),
             sampling=session.recipe.validation,
             seed=session.recipe.train.seed,
             version=step,
-            rounds=rounds_of(len(session.val), ranks=session.world.size),
+            rounds=rounds_of(len(samples), ranks=session.world.size),
         )
-        rows = [row for part in session.world.gather(list(result.rows)) for row in part]
-        return {f"val/{key}": value for key, value in summarise(rows).items()}
+        return [row for part in session.world.gather(list(result.rows)) for row in part]
 
     def close(self) -> None:
         """Close the engine if it is ours."""
