@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
+from vtgrl.core.digest import digest, weights_mark
 from vtgrl.core.errors import ConfigError, DataError
 from vtgrl.core.jsonl import atomic_write, to_line
 from vtgrl.core.log import logger
@@ -23,19 +21,15 @@ from vtgrl.eval.rules import ALL, Rules, choose_protocol, make_rules
 from vtgrl.eval.run import evaluate
 from vtgrl.eval.scoring import common_header, load_truth
 from vtgrl.eval.shards import shard_folder, take_shard
-from vtgrl.eval.store import digest
 from vtgrl.eval.summary import document
-from vtgrl.model.load import ModelParts, load_model, load_parts
-from vtgrl.model.prompting import PromptBuilder
-from vtgrl.rollout.protocol import EngineContext, RolloutEngine
+from vtgrl.model.load import ModelParts, load_parts
+from vtgrl.rollout.standalone import choose_dtype, choose_engine, open_engine
 
 if TYPE_CHECKING:
     from vtgrl.eval.vtg import VtgOptions
 
 PROMPT_ROOM = 2048
 """Prompt tokens beside those of the video, unless --max-prompt-tokens says otherwise."""
-
-GPU_SHARE = 0.85
 _EVERY_SECONDS = 10.0
 
 
@@ -43,7 +37,7 @@ _EVERY_SECONDS = 10.0
 class Plan:
     """What a run does, resolved: goes into the result and, as a digest, into the key of every answer."""
 
-    engine: str
+    engine: Literal["hf", "vllm"]
     dtype: Dtype
     prompt: Component
     video: VideoConfig
@@ -72,7 +66,10 @@ def answer_benchmark(options: VtgOptions) -> dict[str, Any]:
     plan = make_plan(options, rules.protocol, parts)
     header = {**common_header(options, rules, truth, None), **_describe(options, plan), "videos_missing": len(lost)}
     out = shard_folder(options.out, options.shard)
-    engine, builder = _build(options, plan, parts)
+    engine, builder = open_engine(
+        parts, engine=plan.engine, dtype=plan.dtype, template=plan.prompt, video=plan.video,
+        max_prompt_tokens=plan.max_prompt_tokens, sampling=plan.sampling, seed=options.seed,
+    )  # fmt: skip
     try:
         result = evaluate(
             engine, builder, samples, sampling=plan.sampling, seed=options.seed, version=0, out=out, parser=rules.scorers[0],
@@ -120,16 +117,14 @@ def make_plan(options: VtgOptions, protocol: Protocol, parts: ModelParts) -> Pla
     Raises:
         ConfigError: an unknown prompt, or an engine that is not installed was chosen by name.
     """
-    cuda = torch.cuda.is_available()
-    engine = options.engine or ("vllm" if cuda and importlib.util.find_spec("vllm") else "hf")
     tokens = options.video_tokens or protocol.video_tokens
     changes: dict[str, Any] = {"fps": options.fps, "max_frames": options.max_frames, "video_tokens": options.video_tokens}
     chosen = replace(protocol, **{key: value for key, value in changes.items() if value})
     prompt = options.prompt or protocol.prompt
     sampling = protocol.sampling()
     return Plan(
-        engine=engine,
-        dtype=options.dtype or ("bf16" if cuda else "fp32"),
+        engine=choose_engine(options.engine),
+        dtype=choose_dtype(options.dtype),
         prompt=Component("prompt", prompt, get("prompt", prompt).config()),
         video=options.video or chosen.video(parts.family.unit(parts.config), base=VideoConfig()),
         sampling=replace(sampling, max_tokens=options.max_tokens) if options.max_tokens else sampling,
@@ -153,42 +148,7 @@ def _run_key(options: VtgOptions, plan: Plan) -> str:
     """What an answer depends on beside its query: weights, prompt, frames, decoding, engine and number format."""
     video = {k: v for k, v in asdict(plan.video).items() if k not in ("timeout_s", "workers")}
     prompt = [plan.prompt.name, asdict(plan.prompt.config)]
-    return digest([_weights_mark(options.model), plan.engine, plan.dtype, prompt, video, asdict(plan.sampling), options.seed])
-
-
-def _weights_mark(model: str) -> list[Any]:
-    """Names, sizes and times of a model folder's files; a hub name stands for itself."""
-    folder = Path(model)
-    if not folder.is_dir():
-        return [model]
-    return sorted([p.name, p.stat().st_size, p.stat().st_mtime_ns] for p in folder.iterdir() if p.is_file())
-
-
-def _build(options: VtgOptions, plan: Plan, parts: ModelParts) -> tuple[RolloutEngine, PromptBuilder]:
-    builder = PromptBuilder(
-        processor=parts.processor, family=parts.family, config=parts.config, video=plan.video, template=plan.prompt,
-        max_prompt_tokens=plan.max_prompt_tokens, eos_ids=sorted(parts.eos_ids),
-    )  # fmt: skip
-    hf = plan.engine == "hf"
-    policy = load_model(options.model, dtype=plan.dtype).policy.eval() if hf else None
-    if policy is not None and torch.cuda.is_available():
-        policy = policy.to("cuda")
-    context = EngineContext(
-        model_path=options.model,
-        policy=policy,
-        builder=builder,
-        dtype=plan.dtype,
-        max_model_len=_model_length(plan, parts),
-        seed=options.seed,
-    )
-    entry = get("engine", "hf" if hf else "vllm_colocate")
-    config = entry.config() if hf else replace(entry.config(), gpu_memory_utilization=GPU_SHARE)
-    return entry.fn(context, config=config), builder
-
-
-def _model_length(plan: Plan, parts: ModelParts) -> int:
-    wanted = plan.max_prompt_tokens + plan.sampling.max_tokens
-    return min(wanted, parts.config.get_text_config().max_position_embeddings)
+    return digest([weights_mark(options.model), plan.engine, plan.dtype, prompt, video, asdict(plan.sampling), options.seed])
 
 
 def _progress() -> Callable[[int, int], None]:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vtgrl.core.digest import digest
 from vtgrl.core.errors import DataError
 from vtgrl.core.jsonl import atomic_write, to_line
 from vtgrl.core.log import logger
 from vtgrl.core.registry import Component
 from vtgrl.core.types import Sample
 from vtgrl.eval.score import Output, Scorer, make_scorer, score
-from vtgrl.eval.store import PredictionStore, digest
+from vtgrl.eval.store import PredictionStore
 from vtgrl.eval.summary import document, summarise
 from vtgrl.eval.types import MISSING, EvalResult
 

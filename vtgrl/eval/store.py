@@ -6,7 +6,6 @@ a digest of what made the answer (prompt, model, frames, decoding), `key` of the
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,11 +17,6 @@ from vtgrl.core.log import logger
 
 PREDICTIONS = "predictions.jsonl"
 FOREIGN = "predictions.foreign.jsonl"
-
-
-def digest(value: Any) -> str:
-    """16 hex digits of any JSON-able value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 class PredictionStore:
