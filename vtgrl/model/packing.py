@@ -17,6 +17,7 @@ from typing import cast
 import torch
 
 from vtgrl.core.errors import DataError
+from vtgrl.model.slices import Variant
 from vtgrl.model.types import Medium, PackedGroup, PackedRow, Prompt
 
 
@@ -72,7 +73,7 @@ class PackedInputs:
     read_R: torch.Tensor
     target_R: torch.Tensor
     vision_index_V: torch.Tensor
-    media: tuple[Medium, ...]
+    media: tuple[Medium | Variant, ...]
     media_slots: tuple[int, ...]
     empty: bool = False
 

@@ -4,12 +4,15 @@ N answers, V vision tokens after the merge, D hidden size."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from vtgrl.core.types import Sample
+
+if TYPE_CHECKING:
+    from vtgrl.model.slices import Variant
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +40,13 @@ class Prompt:
     that the trainer feeds and that the engine must report back, exactly. `vision_index` are the positions in `input_ids`
     of the V vision tokens, in tower order: media are placed by position, never by searching ids.
     `positions_3P`: int64 [3, P] M-RoPE positions, owned by the family (for a text model three equal rows); an answer
-    continues at `next_position`, next_position + 1, ... on all three axes.
+    continues at `next_position`, next_position + 1, ... on all three axes. A probe puts a `Variant` in a medium's place.
     """
 
     sample: Sample
     text: str
     input_ids: tuple[int, ...]
-    media: tuple[Medium, ...]
+    media: tuple[Medium | Variant, ...]
     vision_index: torch.Tensor
     positions_3P: torch.Tensor
     next_position: int

@@ -1,5 +1,7 @@
 """See each video once: one tower call per packed row on its unique media, kept for the next pass when the tower is frozen.
 
+A clip that a probe changed (`Variant`) then costs its dirty slices only; the others come from the true clip's embeddings.
+
 Under ZeRO-3 a tower call gathers sharded weights, so every rank must make the same calls: a rank whose row has no media (or
 has all of them in its cache) runs the family's smallest input instead and adds nothing of it.
 
@@ -19,14 +21,20 @@ from torch import nn
 from vtgrl.core.errors import DataError
 from vtgrl.model.families.base import Family, VisionOutput
 from vtgrl.model.packing import PackedInputs
+from vtgrl.model.slices import SlicePixels, Variant, whole
 from vtgrl.model.types import Medium
+
+Shown = Medium | Variant
+Pixels = Medium | Variant | SlicePixels
+"""What the tower can be called on: pixel rows and their grid."""
 
 CACHE_BYTES = 512 * 2**20
 """Embeddings kept on the device; a clip of 3,584 tokens at width 2,048 in bf16 takes 15 MB (60 MB with deepstack)."""
 
 
 class VisionRunner:
-    """Runs the tower of `hf`. Not a module: it owns no weights."""
+    """Runs the tower of `hf`. Not a module: it owns no weights. `calls` and `slices` count what it has done so far (dummy
+    calls too)."""
 
     def __init__(self, hf: nn.Module, family: Family, *, cache_bytes: int = CACHE_BYTES) -> None:
         groups = family.freeze_groups(hf)
@@ -34,6 +42,7 @@ class VisionRunner:
         self.parameters = [p for n, p in hf.named_parameters() if n in names]
         self.cache = EmbeddingCache(cache_bytes)
         self.calls = 0
+        self.slices = 0
         self._hf, self._family = hf, family
 
     @property
@@ -41,7 +50,7 @@ class VisionRunner:
         """No parameter of tower or merger trains."""
         return not any(p.requires_grad for p in self.parameters)
 
-    def run(self, media: Sequence[Medium]) -> tuple[VisionOutput | None, torch.Tensor | None]:
+    def run(self, media: Sequence[Shown]) -> tuple[VisionOutput | None, torch.Tensor | None]:
         """-> (embeddings of `media` one after the other, a scalar zero that ties the tower to the graph).
 
         The first is None without media, the second unless the tower trains and its call was a dummy one.
@@ -56,12 +65,9 @@ class VisionRunner:
         if not self.frozen:
             return self._run_trainable(media)
         self.cache.match(self._fingerprint())
-        missing = [m for m in media if m.id not in self.cache]
-        known = {m.id: self.cache.get(m.id) for m in media if m.id in self.cache}
         with torch.no_grad():
-            if self._agree(bool(missing)):
-                known |= self._encode(missing)
-        return (_join([known[m.id] for m in media]) if media else None), None
+            parts = self._frozen(media)
+        return (_join(parts) if media else None), None
 
     def dummy(self) -> torch.Tensor:
         """Run the smallest input -> scalar that is exactly 0, with a (zero) gradient for every tower parameter, deepstack
@@ -71,26 +77,37 @@ class VisionRunner:
         # an empty slice, not `0 * x`: it stays 0 when x overflows
         return sum((d[:0].sum() for d in out.deepstack), start=out.embeds_VD[:0].sum())
 
-    def _run_trainable(self, media: Sequence[Medium]) -> tuple[VisionOutput | None, torch.Tensor | None]:
+    def _run_trainable(self, media: Sequence[Shown]) -> tuple[VisionOutput | None, torch.Tensor | None]:
+        """Nothing is kept: the next pass may have other weights, and a gradient goes through this one's graph."""
         if media:
             return self._call(*_tower_input(media)), None
         if torch.is_grad_enabled() or self._sharded():
             return None, self.dummy()
         return None, None
 
-    def _encode(self, media: Sequence[Medium]) -> dict[str, VisionOutput]:
-        """One tower call (a dummy one when nothing is missing here but is on another rank) -> embeddings by medium id."""
-        if not media:
+    def _frozen(self, media: Sequence[Shown]) -> list[VisionOutput]:
+        """Embeddings of each medium. One tower call on the true clips that are not in the cache and on all dirty slices."""
+        clips = {clip.id: clip for clip in map(whole, media)}
+        known = {name: self.cache.get(name) for name in clips if name in self.cache}
+        missing = [clip for name, clip in clips.items() if name not in known]
+        dirty = [m.dirty_pixels() for m in media if isinstance(m, Variant) and m.dirty]
+        made = self._encode([*missing, *dirty]) if self._agree(bool(missing or dirty)) else {}
+        for clip in missing:
+            self.cache.put(clip.id, made[clip.id])
+        known |= made
+        return [m.assemble(known[m.base.id], known.get(m.id)) if isinstance(m, Variant) else known[m.id] for m in media]
+
+    def _encode(self, parts: Sequence[Pixels]) -> dict[str, VisionOutput]:
+        """One tower call (a dummy one when nothing is missing here but is on another rank) -> embeddings by id."""
+        if not parts:
             self.dummy()
             return {}
-        out = self._call(*_tower_input(media))
-        parts = {m.id: part for m, part in zip(media, _split(out, media), strict=True)}
-        for name, part in parts.items():
-            self.cache.put(name, part)
-        return parts
+        out = self._call(*_tower_input(parts))
+        return {part.id: found for part, found in zip(parts, _split(out, parts), strict=True)}
 
     def _call(self, pixels: torch.Tensor, grid: torch.Tensor) -> VisionOutput:
         self.calls += 1
+        self.slices += int(grid[:, 0].sum())
         device = self.parameters[0].device
         return self._family.encode_vision(self._hf, pixels.to(device), grid.to(device))
 
@@ -170,12 +187,12 @@ def place(embeds_TD: torch.Tensor, inputs: PackedInputs, vision: VisionOutput) -
     return embeds_TD.index_copy(0, inputs.vision_index_V, spread.embeds_VD.to(embeds_TD.dtype)), spread
 
 
-def _tower_input(media: Sequence[Medium]) -> tuple[torch.Tensor, torch.Tensor]:
+def _tower_input(media: Sequence[Pixels]) -> tuple[torch.Tensor, torch.Tensor]:
     """Pixel rows of all media one after the other, grids [M, 3]."""
     return torch.cat([m.pixel_values for m in media]), torch.tensor([m.grid_thw for m in media])
 
 
-def _split(vision: VisionOutput, media: Sequence[Medium]) -> list[VisionOutput]:
+def _split(vision: VisionOutput, media: Sequence[Pixels]) -> list[VisionOutput]:
     """Joint output -> one per medium, each with its share of tokens (its patches / merged area)."""
     patches = [t * h * w for t, h, w in (m.grid_thw for m in media)]
     area = sum(patches) // vision.embeds_VD.shape[0]
