@@ -92,6 +92,14 @@ class PromptBuilder:
             raise DataError(f"row {sample.id}: with its answer, the chat does not begin with the prompt's ids; look at the chat template")
         return self._until_stop(full[len(prompt.input_ids) :], chat.target, sample)
 
+    def chat(self, prompt: Prompt) -> Chat:
+        """The template's chat of a built prompt: its answer to learn, and what a thought may begin with."""
+        return self._chat(prompt.sample, duration=prompt.duration)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text, nothing added. Special tokens written in it become themselves."""
+        return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of an answer, without special tokens."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
@@ -119,7 +127,7 @@ class PromptBuilder:
         shown, wanted = chat.user.count(VIDEO), int(sample.video is not None)
         if shown != wanted:
             raise DataError(f"row {sample.id}: prompt template {self.template.name!r} shows {shown} videos, the row has {wanted}")
-        for part in (*chat.user, chat.system or ""):
+        for part in (*chat.user, chat.system or "", chat.opening or "", *chat.events):
             if part != VIDEO:
                 self._check_plain(part, sample, "the prompt")
         return chat

@@ -24,6 +24,7 @@ from vtgrl.train.clock import Clock
 from vtgrl.train.engine_ds import lr_at
 from vtgrl.train.loop import StepReport, run_loop
 from vtgrl.train.policy_update import PolicyUpdate
+from vtgrl.train.prefixes import Curriculum
 from vtgrl.train.reference import Reference
 from vtgrl.train.rollouts import Rollouts, collect
 from vtgrl.train.session import Session, open_session
@@ -38,6 +39,7 @@ class Grpo:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.recipe: GrpoRecipe = session.recipe
+        self.curriculum = Curriculum(session)
         engine = self.recipe.rollout.engine
         longest = max(self.recipe.rollout.sampling.max_tokens, self.recipe.validation.max_tokens)
         self.rollout = make_engine(session, engine.name, max_new_tokens=longest, config=engine.config)
@@ -63,16 +65,23 @@ class Grpo:
         clock.lap("update")
         self.rollout.publish(self.session.loaded.policy, version=step + 1)
         clock.lap("publish")
-        metrics = self._metrics(work, table, results) | annotated.metrics | clock.laps
+        metrics = self._metrics(work, table, results) | rollouts.metrics | annotated.metrics | clock.laps
         skipped = not results or any(r.info.skipped for r in results)
         return StepReport(metrics, skipped=skipped, records=self._records(step, rollouts, table, every=skipped))
 
     def _draw(self, step: int, samples: Sequence[Sample]) -> Rollouts:
         prompts = self.session.prompts(samples)
         settings = self.recipe.rollout
-        answers = self.rollout.generate(prompts, n=settings.n, sampling=settings.sampling, seed=step, version=step)
-        prefix = f"{step}.{self.session.world.rank}"
-        return collect(prompts, answers, prefix=prefix, mask_truncated=self.recipe.algo.mask_truncated)
+        begun = self.curriculum.begin(step, samples, prompts)
+        answers = self.rollout.generate(prompts, n=settings.n, sampling=settings.sampling, seed=step, version=step, prefixes=begun.prefixes)
+        return collect(
+            prompts,
+            answers,
+            prefix=f"{step}.{self.session.world.rank}",
+            mask_truncated=self.recipe.algo.mask_truncated,
+            train_given=self.recipe.algo.prefixed.prefix_weight > 0,
+            metrics=begun.metrics,
+        )
 
     def _guard(self, rollouts: Rollouts) -> None:
         """On the first batch in which every rank has a group: does the packed pass equal one-by-one scoring here?"""

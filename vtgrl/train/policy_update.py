@@ -10,6 +10,7 @@ import torch
 
 from vtgrl.algo.aggregate import row_weights
 from vtgrl.algo.objective import objective
+from vtgrl.algo.prefixed import as_cloning
 from vtgrl.algo.types import LossInputs
 from vtgrl.model.packing import pad_rows
 from vtgrl.model.types import PolicyOutput
@@ -26,6 +27,8 @@ class PolicyUpdate:
         self.session = session
         self.rollouts = rollouts
         self.annotated = annotated
+        prefix_weight = session.recipe.algo.prefixed.prefix_weight
+        self.step_weight_NT = torch.where(rollouts.given_NT, prefix_weight, 1.0)
         old = annotated.old_logp_NT
         self.logp_NT = torch.zeros(rollouts.mask_NT.shape) if old is None else old
         self.keep = old is None
@@ -57,9 +60,9 @@ class PolicyUpdate:
     def _weights(self, chosen: list[int]) -> torch.Tensor:
         """weight_N of the local rows, from the trained lengths of all ranks' rows in this update (collective)."""
         rows = [row for g in chosen for row in self.rollouts.rows_of(g)]
-        lengths = self.rollouts.mask_NT.sum(1)[rows].tolist()
+        lengths = (self.annotated.mask_NT * self.step_weight_NT).sum(1, dtype=torch.float64)[rows].tolist()
         parts = self.session.world.gather(lengths)
-        all_N = torch.tensor([n for part in parts for n in part], dtype=torch.int64)
+        all_N = torch.tensor([n for part in parts for n in part], dtype=torch.float64)
         recipe = self.session.recipe
         weights = row_weights(recipe.algo.aggregate, all_N, max_tokens=recipe.rollout.sampling.max_tokens)
         begin = sum(map(len, parts[: self.session.world.rank]))
@@ -82,8 +85,10 @@ class PolicyUpdate:
             logp_NT=logp_nt,
             old_logp_NT=logp_nt.detach() if found.old_logp_NT is None else cut(found.old_logp_NT),
             adv_NT=cut(found.adv_NT).to(logp_nt.dtype),
-            mask_NT=cut(self.rollouts.mask_NT),
+            mask_NT=cut(found.mask_NT),
             ref_logp_NT=None if ref is None else cut(ref),
             entropy_NT=None if output.entropy_R is None else pad_rows(output.entropy_R, lengths)[0],
+            weight_NT=cut(self.step_weight_NT),
         )
+        inputs = as_cloning(inputs, self.rollouts.prefixed_N[rows].to(device))
         return objective(inputs, algo=self.session.recipe.algo, weight_N=weight_N[rows].to(device))

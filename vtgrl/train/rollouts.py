@@ -7,7 +7,7 @@ group; a group knows its rows by index, and rows of all ranks are matched by gro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -18,12 +18,27 @@ from vtgrl.reward.types import RewardRow
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """answer_NT: bool, steps of the answer. mask_NT: bool, those of them that train."""
+    """answer_NT: bool, steps of the answer. mask_NT: bool, those of them that train. metrics: of the draw, equal on every rank."""
 
     groups: list[PackedGroup]
     rows: list[RewardRow]
     answer_NT: torch.Tensor
     mask_NT: torch.Tensor
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def prefixed_N(self) -> torch.Tensor:
+        """bool: answers whose first tokens were given."""
+        return self._given_N > 0
+
+    @property
+    def given_NT(self) -> torch.Tensor:
+        """bool: steps that were given."""
+        return torch.arange(self.mask_NT.shape[1]) < self._given_N[:, None]
+
+    @property
+    def _given_N(self) -> torch.Tensor:
+        return torch.tensor([r.completion.given for r in self.rows], dtype=torch.int64)
 
     @property
     def lengths(self) -> list[int]:
@@ -50,10 +65,18 @@ class Rollouts:
         return out
 
 
-def collect(prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion]], *, prefix: str, mask_truncated: bool) -> Rollouts:
+def collect(
+    prompts: Sequence[Prompt],
+    completions: Sequence[Sequence[Completion]],
+    *,
+    prefix: str,
+    mask_truncated: bool,
+    train_given: bool = True,
+    metrics: dict[str, float] | None = None,
+) -> Rollouts:
     """Prompts and their answers -> rows; `prefix` makes group ids unique over ranks (one sample may come twice in a batch).
 
-    With `mask_truncated`, an answer cut by the token limit trains nothing.
+    With `mask_truncated`, an answer cut by the token limit trains nothing; without `train_given`, given tokens train nothing.
     """
     groups = [PackedGroup(p, tuple(c.token_ids for c in answers)) for p, answers in zip(prompts, completions, strict=True)]
     rows = [
@@ -64,4 +87,5 @@ def collect(prompts: Sequence[Prompt], completions: Sequence[Sequence[Completion
     lengths_N = torch.tensor([len(r.completion.token_ids) for r in rows], dtype=torch.int64)
     answer_NT = torch.arange(int(lengths_N.max()) if rows else 0) < lengths_N[:, None]
     trains_N = torch.tensor([not (mask_truncated and r.completion.finish == "length") for r in rows], dtype=torch.bool)
-    return Rollouts(groups, rows, answer_NT, answer_NT & trains_N[:, None])
+    found = Rollouts(groups, rows, answer_NT, answer_NT & trains_N[:, None], metrics or {})
+    return found if train_given else replace(found, mask_NT=found.mask_NT & ~found.given_NT)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from vtgrl.core.registry import opt, register
 from vtgrl.core.types import Sample
-from vtgrl.data.prompts.text import clean_query, need_span, seconds, true_span
+from vtgrl.data.caption_text import seconds
+from vtgrl.data.prompts.text import clean_query, need_span, true_span
 from vtgrl.data.prompts.types import VIDEO, Chat
 
 

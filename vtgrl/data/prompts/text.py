@@ -6,10 +6,14 @@ import re
 
 from vtgrl.core.errors import DataError
 from vtgrl.core.types import Sample, Window
+from vtgrl.data.caption_text import sentence
 from vtgrl.data.prompts.types import VIDEO
 
 SPECIAL_TOKEN = re.compile(r"<\|[^<>|\s]+\|>|" + re.escape(VIDEO))
 """Text that a tokenizer would turn into a control token, or that stands for the clip."""
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+"""Tags of an answer's two blocks."""
 
 
 def clean_query(sample: Sample) -> str:
@@ -55,17 +59,23 @@ def true_span(sample: Sample, duration: float) -> Window | None:
     return start, min(end, duration)
 
 
-def seconds(time: float) -> str:
-    """8.5 -> "8.50s"."""
-    return f"{time:.2f}s"
-
-
 def thought_and_answer(thought: str, answer: str) -> str:
     """A thinking block on its own lines, then the answer block."""
     return f"<think>\n{thought}\n</think>\n<answer>{answer}</answer>"
 
 
 def caption_lines(sample: Sample, duration: float) -> list[str]:
-    """One line for each caption that begins inside the clip, with its time range."""
-    inside = [c for c in sample.captions if c.start < duration]
-    return [f"From {seconds(c.start)} to {seconds(min(c.end, duration))}, {no_special_token(c.text, sample)}" for c in inside]
+    """One line for each caption that begins inside the clip, with its time range, in order of time.
+
+    Raises:
+        DataError: a caption holds a special token, or a tag that would end the thought.
+    """
+    inside = sorted((c for c in sample.captions if c.start < duration), key=lambda c: (c.start, c.end))
+    return [_one_line(no_special_token(sentence(c, duration=duration), sample), sample) for c in inside]
+
+
+def _one_line(text: str, sample: Sample) -> str:
+    tag = next((tag for tag in TAGS if tag in text), None)
+    if tag:
+        raise DataError(f"sample {sample.id!r}: a caption holds the tag {tag}; remove it from the row")
+    return " ".join(text.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,10 @@ from vtgrl.core.errors import DataError
 from vtgrl.core.jsonl import read_jsonl
 from vtgrl.core.registry import opt, register
 from vtgrl.core.types import Caption, Sample
-from vtgrl.data.samples import LoadReport, flag_zero_length, list_of, optional_text, seconds, text_of, window_of
+from vtgrl.data.caption_text import stated_range
+from vtgrl.data.samples import LoadReport, flag_zero_length, list_of, optional_text, text_of, window_of
 from vtgrl.data.sources.common import below, collect, extra, json_list, mapping, published_cut
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(?:s\b|seconds?\b)")
 META = ("vid", "relevant_clip_ids", "saliency_scores")
 
 
@@ -94,8 +93,8 @@ def _caption(sentence: Any, where: str) -> Caption:
     """ "From 1.0s to 2.5s, a man sits." -> Caption(1.0, 2.5, the sentence); one time alone is a moment."""
     if not isinstance(sentence, str):
         raise DataError(f"{where}: a caption is a text, not {type(sentence).__name__}")
-    times = [seconds(float(t), where=where) for t in _TIME.findall(sentence)[:2]]
-    if not times:
+    times = stated_range(sentence)
+    if times is None:
         raise DataError(f"{where}: states no time in seconds: {sentence[:60]!r}")
-    start, end = window_of([times[0], times[-1]], where=where)
+    start, end = window_of(list(times), where=where)
     return Caption(start, end, sentence)

@@ -16,8 +16,8 @@ from vtgrl.core.types import Completion
 from vtgrl.model.types import Prompt
 from vtgrl.rollout.engines.vllm_llm import InProcessVllm
 from vtgrl.rollout.held import HeldWeights
-from vtgrl.rollout.limits import answer_limit
-from vtgrl.rollout.protocol import EngineContext
+from vtgrl.rollout.limits import answer_limit, member_prefixes
+from vtgrl.rollout.protocol import EngineContext, Prefixes
 from vtgrl.rollout.seeds import prompt_seeds
 from vtgrl.rollout.sync import iter_weights
 
@@ -111,24 +111,41 @@ class VllmColocate:
         """Optimizer step whose weights the engine holds."""
         return self.held.version
 
-    def generate(self, prompts: Sequence[Prompt], *, n: int, sampling: SamplingConfig, seed: int, version: int) -> list[list[Completion]]:
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        n: int,
+        sampling: SamplingConfig,
+        seed: int,
+        version: int,
+        prefixes: Prefixes | None = None,
+    ) -> list[list[Completion]]:
         """n completions a prompt, one request each, so the engine shares the prompt's KV cache and video.
+
+        A group with prefixes takes one request an answer, with the seed that the answer would have anyway; the requests share
+        prompt and video through vLLM's prefix and media caches.
 
         Raises:
             RunError: the engine's weights are not those of `version`; it read another prompt; it gave no log-prob.
-            DataError: a prompt leaves no room for an answer.
+            DataError: a prompt, or a prefix, leaves no room for an answer.
         """
         self.held.require(version)
         if not prompts:
             return []
         self._wake()
         seeds = prompt_seeds([p.sample.id for p in prompts], run_seed=self.context.seed, seed=seed)
-        requests = [request_of(p) for p in prompts]
-        params = [self._params(p, n=n, sampling=sampling, seed=s) for p, s in zip(prompts, seeds, strict=True)]
-        outputs = self.backend.generate(requests, params)
-        answers = [self._completions(p, out, n=n) for p, out in zip(prompts, outputs, strict=True)]
+        asks = [self._asks(p, prefixes[i] if prefixes else None, n=n, sampling=sampling) for i, p in enumerate(prompts)]
+        pairs = [(ask, s + ask.member) for group, s in zip(asks, seeds, strict=True) for ask in group]
+        outputs = iter(
+            self.backend.generate(
+                [request_of(ask.prompt, ask.given, self.context.builder) for ask, _ in pairs],
+                [self._params(ask, sampling=sampling, seed=s) for ask, s in pairs],
+            )
+        )
+        answers = [[c for ask in group for c in self._completions(ask, next(outputs))] for group in asks]
         self._sleep()
-        return answers
+        return [group if len(group) == n else group * n for group in answers]  # greedy answers are drawn once
 
     def publish(self, policy: Any, *, version: int) -> None:
         """Take the policy's weights (collective under ZeRO-3: every rank publishes)."""
@@ -140,14 +157,21 @@ class VllmColocate:
         """Free the engine's memory."""
         self.backend.stop()
 
-    def _params(self, prompt: Prompt, *, n: int, sampling: SamplingConfig, seed: int) -> dict[str, Any]:
-        greedy = sampling.temperature == 0.0
+    def _asks(self, prompt: Prompt, given: Sequence[tuple[int, ...]] | None, *, n: int, sampling: SamplingConfig) -> list[_Ask]:
+        """The requests of one group: one for all of it when no answer has a prefix."""
+        limit = answer_limit(prompt, sampling=sampling, max_model_len=self.context.max_model_len)
+        ids = member_prefixes(prompt, given, n=n, limit=limit)
+        if any(ids):
+            return [_Ask(prompt, member, 1, limit, own) for member, own in enumerate(ids)]
+        return [_Ask(prompt, 0, 1 if sampling.temperature == 0.0 else n, limit)]  # vLLM refuses n > 1 when all answers are the same
+
+    def _params(self, ask: _Ask, *, sampling: SamplingConfig, seed: int) -> dict[str, Any]:
         return {
-            "n": 1 if greedy else n,  # vLLM refuses n > 1 when all answers are the same
+            "n": ask.n,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
-            "max_tokens": answer_limit(prompt, sampling=sampling, max_model_len=self.context.max_model_len),
+            "max_tokens": ask.limit - len(ask.given),
             "seed": seed,
             "logprobs": 0,  # the sampled token's only
             "stop_token_ids": sorted(self.context.builder.eos_ids),
@@ -155,19 +179,20 @@ class VllmColocate:
             "detokenize": False,
         }
 
-    def _completions(self, prompt: Prompt, output: Any, *, n: int) -> list[Completion]:
-        check_prompt(prompt, output.prompt_token_ids)
-        found = [self._completion(prompt, answer) for answer in sorted(output.outputs, key=lambda a: a.index)]
-        return found * n if len(found) == 1 else found
+    def _completions(self, ask: _Ask, output: Any) -> list[Completion]:
+        check_prompt(ask.prompt, output.prompt_token_ids, given=ask.given)
+        return [self._completion(ask, answer) for answer in sorted(output.outputs, key=lambda a: a.index)]
 
-    def _completion(self, prompt: Prompt, answer: Any) -> Completion:
-        token_ids = tuple(answer.token_ids)
+    def _completion(self, ask: _Ask, answer: Any) -> Completion:
+        sampled = tuple(answer.token_ids)
+        logprobs = sampled_logprobs(sampled, answer.logprobs, row=ask.prompt.sample.id)
         return Completion(
-            token_ids=token_ids,
-            logprobs=sampled_logprobs(token_ids, answer.logprobs, row=prompt.sample.id),
-            text=self.context.builder.decode(token_ids),
+            token_ids=ask.given + sampled,
+            logprobs=(math.nan,) * len(ask.given) + logprobs,
+            text=self.context.builder.decode(ask.given + sampled),
             finish="stop" if answer.finish_reason == "stop" else "length",
             policy_version=self.version,
+            given=len(ask.given),
         )
 
     def _wake(self) -> None:
@@ -181,21 +206,37 @@ class VllmColocate:
             self.held.slept(self.config.sleep_level)
 
 
-def request_of(prompt: Prompt) -> dict[str, Any]:
-    """What goes to vLLM: text with ONE placeholder per medium and the frames, or plain ids when there is no medium."""
+@dataclass(frozen=True)
+class _Ask:
+    """One request: `n` answers to a prompt, the first of them member `member` of its group, of at most `limit` tokens with `given`."""
+
+    prompt: Prompt
+    member: int
+    n: int
+    limit: int
+    given: tuple[int, ...] = ()
+
+
+def request_of(prompt: Prompt, given: tuple[int, ...] = (), builder: Any = None) -> dict[str, Any]:
+    """What goes to vLLM: text with ONE placeholder per medium and the frames, or plain ids when there is no medium.
+
+    With a prefix it is the ids of that text, cut by the builder, and the prefix's ids behind them: vLLM expands the placeholders in
+    ids too, and what was given is never text that could be cut into other tokens.
+    """
     if not prompt.media:
-        return {"prompt_token_ids": list(prompt.input_ids)}
+        return {"prompt_token_ids": [*prompt.input_ids, *given]}
     videos = [(m.frames_THWC, {**m.metadata, "do_sample_frames": False}) for m in prompt.media]
-    return {"prompt": prompt.text, "multi_modal_data": {"video": videos}}
+    text = {"prompt_token_ids": [*builder.encode(prompt.text), *given]} if given else {"prompt": prompt.text}
+    return {**text, "multi_modal_data": {"video": videos}}
 
 
-def check_prompt(prompt: Prompt, engine_ids: Sequence[int]) -> None:
-    """Raise unless the engine read exactly the ids that the trainer will score.
+def check_prompt(prompt: Prompt, engine_ids: Sequence[int], *, given: tuple[int, ...] = ()) -> None:
+    """Raise unless the engine read exactly the ids that the trainer will score: the prompt, and the answer's prefix behind it.
 
     Raises:
         RunError: names the row, both lengths and the first difference.
     """
-    ours = list(prompt.input_ids)
+    ours = [*prompt.input_ids, *given]
     theirs = list(engine_ids)
     if ours == theirs:
         return
