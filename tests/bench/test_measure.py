@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from vtgrl.bench.measure.cpu import interleaved
+from vtgrl.bench.measure.cpu import child_time, interleaved
 from vtgrl.bench.measure.memory import peak_memory
 from vtgrl.bench.measure.work import calls, flops, largest_tensor, module_flops
 from vtgrl.core.errors import RunError
@@ -131,7 +133,13 @@ def test_cpu_time_counts_work_and_not_sleep() -> None:
     assert found["busy"] >= 0.05 > found["idle"]
 
 
-def test_ways_alternate_on_one_thread_and_the_least_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_time_of_child_processes() -> None:
+    code = "import time\nwhile time.process_time() < 0.2: pass"
+    found = interleaved({"child": lambda: subprocess.run([sys.executable, "-c", code], check=True)}, repeats=1, clock=child_time)
+    assert found["child"] >= 0.2
+
+
+def test_ways_alternate_on_one_thread_and_the_least_counts() -> None:
     now, log = [0.0], []
 
     def way(name: str, costs: list[float]) -> Callable[[], None]:
@@ -142,8 +150,7 @@ def test_ways_alternate_on_one_thread_and_the_least_counts(monkeypatch: pytest.M
 
         return work
 
-    monkeypatch.setattr("vtgrl.bench.measure.cpu.time.process_time", lambda: now[0])
     before = torch.get_num_threads()
-    assert interleaved({"a": way("a", [3, 1, 2]), "b": way("b", [9, 8, 7])}, repeats=3) == {"a": 1.0, "b": 7.0}
+    assert interleaved({"a": way("a", [3, 1, 2]), "b": way("b", [9, 8, 7])}, repeats=3, clock=lambda: now[0]) == {"a": 1.0, "b": 7.0}
     assert "".join(log) == "abbaab"
     assert torch.get_num_threads() == before

@@ -11,20 +11,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from vtgrl.core.errors import ConfigError
-from vtgrl.core.registry import get
+from vtgrl.core.registry import get, opt
 from vtgrl.core.types import Sample
 from vtgrl.model.policy import Policy
 from vtgrl.model.tiny import build_tiny
 from vtgrl.model.types import Medium, PackedGroup, Prompt
 
-VLMS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+Vlm = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
+VLMS: tuple[Vlm, ...] = get_args(Vlm)
 FAMILIES = (*VLMS, "text")
 FIRST_ID, PAST_ID = 20, 300
 """Random tokens are drawn from these ids: ordinary ones in every tiny vocabulary."""
@@ -93,15 +95,24 @@ class Kit:
         return Prompt(Sample(id=text, task="vtg", query=text), chat, ids, media, index, positions, after, 2.0)
 
 
+@dataclass(frozen=True)
+class TinyConfig:
+    """Size of a random model, fp32."""
+
+    hidden: int = opt(128, "width of the text model, a multiple of 32", ge=32)
+    layers: int = opt(4, "depth of the text model", ge=1)
+
+
 @contextmanager
-def tiny_kit(family: str, *, hidden: int = 128, layers: int = 2) -> Iterator[Kit]:
+def tiny_kit(family: str, config: TinyConfig) -> Iterator[Kit]:
     """A `Kit` in a temporary folder, gone afterwards.
 
     Raises:
-        ConfigError: no such family, or a width that does not divide into heads.
+        ConfigError: a width that does not divide into heads.
     """
+    disable_progress_bar()  # of saving and loading a megabyte
     with TemporaryDirectory(prefix="vtgrl-bench-") as folder:
-        yield Kit(build_tiny(Path(folder) / family, family=family, hidden=hidden, layers=layers), family)
+        yield Kit(build_tiny(Path(folder) / family, family=family, hidden=config.hidden, layers=config.layers), family)
 
 
 def answers(lengths: Sequence[int], *, seed: int = 0) -> tuple[tuple[int, ...], ...]:
