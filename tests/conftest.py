@@ -35,6 +35,20 @@ def world_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def taught_dir(tmp_path_factory: pytest.TempPathFactory, world_dir: Path) -> Path:
+    """Folder of a tiny model that has seen the clips of `world_dir` for a few seconds: its IoU on them ranges from 0 to 1."""
+    from tests.train.kit import sft_recipe
+    from vtgrl.model.tiny import build_tiny
+    from vtgrl.train.sft import run_sft
+
+    root = tmp_path_factory.mktemp("taught")
+    model = build_tiny(root / "tiny", family="qwen2_5_vl", gain=4.4)
+    keys = ("train.steps=24", "train.batch=12", "optim.lr=3e-3", "model.freeze=[]", "optim.warmup_steps=5")
+    run_sft(sft_recipe(model, world_dir, *keys), run_dir=root / "sft")
+    return root / "sft" / "model"
+
+
+@pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """The test material beside the repository; tests that need it are skipped without it."""
     folder = Path(__file__).resolve().parents[1].parent / "shared"

@@ -36,3 +36,19 @@ def test_published_numbers():
     large = load_recipe(GrpoRecipe, file="taro_qwen3_vl_8b")
     assert (large.data.max_prompt_tokens, large.rollout.sampling.max_tokens, large.rollout.sampling.temperature) == (7680, 512, 1.0)
     assert (time_r1.video.total_pixels, time_r1.video.min_pixels) == (3584 * 784, 16 * 784)
+
+
+def test_published_numbers_of_time_r1s_data_and_fine_tuning():
+    """../shared/specs/taro.md section 8: Gaussian draw, filter, and what fine-tuning changes."""
+    post = load_recipe(GrpoRecipe, file="time_r1")
+    assert (post.data.select.mu, post.data.select.sigma, post.data.select.above) == (0.3, 0.2, 0.0)
+    rule = post.data.filter
+    assert (rule.every, rule.above, rule.up_to, rule.k, rule.order) == (1, 0.0, 0.7, 2500, "shuffled")
+    assert [r.config.shape for r in post.reward if r.name == "iou"] == ["boundary"]
+    for name, source in (("charades", "charades_sta"), ("activitynet", "activitynet")):
+        tuned = load_recipe(GrpoRecipe, file=f"time_r1_{name}_ft")
+        assert (tuned.algo.kl.coef, tuned.train.epochs, tuned.data.filter.every) == (0.0, 2, 0)
+        assert [(r.name, r.config.form) for r in tuned.reward] == [("format", "time_r1"), ("iou", "time_r1")]
+        assert [r.config.shape for r in tuned.reward if r.name == "iou"] == ["iou"]
+        assert (tuned.data.source.name, tuned.data.source.config.split) == (source, "train")
+        assert (tuned.optim, tuned.rollout, tuned.video, tuned.zero) == (post.optim, post.rollout, post.video, post.zero)

@@ -289,3 +289,42 @@ def test_real_files_say_the_same(shared_dir: Path) -> None:
 def test_real_cut_with_start_zero_is_kept(shared_dir: Path) -> None:
     samples = read("time_r1", shared_dir / "data/tvgbench/timer1_train_2k5.json").samples
     assert sum(s.video is not None and s.video.start == 0.0 for s in samples) == 186
+
+
+# --- ActivityNet Captions -------------------------------------------------------------------------------------------
+
+
+def test_activitynet_rows(tmp_path: Path) -> None:
+    videos = {
+        "v_a": {"duration": 55.15, "timestamps": [[0.28, 55.16], [13.79, 54.32]], "sentences": [" A man lifts. ", "He sits."]},
+        "v_b": {"duration": 9.0, "timestamps": [[1.0, 2.0]], "sentences": ["x", "y"]},
+        "v_c": {"duration": 9.0, "timestamps": [[4.0, 2.0], [9.5, 9.8]], "sentences": ["x", "y"]},
+        "v_d": {"duration": 9.0},
+        "v_e": "text",
+    }
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(videos))
+    report = read("activitynet", path)
+    assert [(s.id, s.query, s.windows, s.split) for s in report.samples] == [
+        ("v_a_0", "A man lifts.", ((0.28, 55.15),), "train"),
+        ("v_a_1", "He sits.", ((13.79, 54.32),), "train"),
+    ]
+    assert report.samples[0].video == VideoRef("/films/v_a.mp4", duration=55.15)
+    assert [(where.removeprefix(f"{path}:"), reason) for where, reason in report.rejected] == [
+        ("v_b:0", "1 timestamps for 2 sentences"),
+        ("v_b:1", "1 timestamps for 2 sentences"),
+        ("v_c:0", "start 4.0 is after end 2.0"),
+        ("v_c:1", "window [9.5, 9.8] starts after the clip's end (9.0 s)"),
+        ("v_d:0", "0 timestamps for 0 sentences"),
+        ("v_e:0", "a row is a JSON object, not str"),
+    ]
+    with pytest.raises(DataError, match=r"no v_a\.mp4 in /films"):
+        read("activitynet", path, present=True)
+    path.write_text("[]")
+    with pytest.raises(DataError, match="expected a JSON object of videos, got list"):
+        read("activitynet", path)
+
+
+def test_activitynet_published_files(shared_dir: Path) -> None:
+    report = read("activitynet", shared_dir / "data" / "activitynet" / "videox_val_first400.json")
+    assert (len(report.samples), report.rejected, report.counts["clipped_noise"]) == (1439, (), 10)

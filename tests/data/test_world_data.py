@@ -179,3 +179,9 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "world" / "videos" / "000000.mp4").mkdir(parents=True)
     with pytest.raises(RunError, match=r"cannot write .*000000\.mp4: .*directory"):
         make_world(tmp_path / "world", n=1, seed=0)
+
+
+def test_a_clip_states_its_level_not_a_difficulty(tmp_path: Path) -> None:
+    """meta.difficulty is 100 x IoU of a model's answer (`vtgrl data difficulty`): nobody has answered a new clip."""
+    (sample,) = make_world(tmp_path / "w", n=1, seed=0, difficulty=1)
+    assert dict(sample.meta) == {"level": 1}

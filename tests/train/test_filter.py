@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.kit import grpo_recipe, run_ranks, sft_recipe
+from tests.train.kit import grpo_recipe, run_ranks
 from vtgrl.core.errors import ConfigError, DataError
 from vtgrl.core.recipe import dump_recipe, load_recipe
 from vtgrl.core.runfolder import RunFolder
@@ -23,7 +23,6 @@ from vtgrl.core.types import Sample, VideoRef
 from vtgrl.train.filter import EpochFilter
 from vtgrl.train.grpo import run_grpo
 from vtgrl.train.order import EpochOrder, make_order
-from vtgrl.train.sft import run_sft
 from vtgrl.train.world import World
 
 # --- the filter alone, with answers that are written down ---------------------------------------------------------------
@@ -225,18 +224,6 @@ def test_a_file_that_does_not_fit_is_one_line(tmp_path: Path, damage: str, messa
 # --- whole runs -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory, world_dir: Path) -> Path:
-    """A tiny model that answers half of the world's questions well: some are solved, some hopeless, some between."""
-    from vtgrl.model.tiny import build_tiny
-
-    root = tmp_path_factory.mktemp("taught")
-    model = build_tiny(root / "tiny", family="qwen2_5_vl", gain=4.4)
-    keys = ("train.steps=24", "train.batch=12", "optim.lr=3e-3", "model.freeze=[]", "optim.warmup_steps=5")
-    run_sft(sft_recipe(model, world_dir, *keys), run_dir=root / "sft")
-    return root / "sft" / "model"
-
-
 KEYS = (
     "rollout.n=2", "rollout.sampling.max_tokens=20", "validation.max_tokens=20", "train.batch=8", "train.epochs=3", "model.freeze=[]",
     "optim.lr=3e-4", "optim.schedule=linear", "data.filter.every=1", "data.filter.k=10", "train.save_every=1", "train.keep_last=99",
@@ -245,8 +232,8 @@ KEYS = (
 
 
 @pytest.fixture(scope="module")
-def recipe(taught: Path, world_dir: Path) -> GrpoRecipe:
-    return grpo_recipe(taught, world_dir, *KEYS)
+def recipe(taught_dir: Path, world_dir: Path) -> GrpoRecipe:
+    return grpo_recipe(taught_dir, world_dir, *KEYS)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`vtgrl data world|check`."""
+"""`vtgrl data world|check|difficulty`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from vtgrl.cli.common import Json, Out, print_json, print_rows, stdout_for_data
+from vtgrl.cli.difficulty import difficulty
 from vtgrl.core.errors import RunError
 
 if TYPE_CHECKING:
     from vtgrl.data.check import CheckReport
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at data.")
+app.command()(difficulty)
 
 
 @app.command()
@@ -28,7 +30,6 @@ def world(
     difficulty: Annotated[int, typer.Option("--difficulty", help="More shapes at a time.")] = 0,
     val_every: Annotated[int, typer.Option("--val-every", help="Every so many clips one is for validation; 0: none.")] = 8,
 ) -> None:
-    """Generate grounding clips (mp4) with exact windows and captions.
 
     Example: vtgrl data world --out world --n 512 --seed 0
     """

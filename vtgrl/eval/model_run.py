@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +15,7 @@ from vtgrl.core.registry import Component, get
 from vtgrl.core.schema import Dtype, SamplingConfig, VideoConfig
 from vtgrl.core.types import Sample
 from vtgrl.eval.files import find_video
+from vtgrl.eval.progress import show_progress
 from vtgrl.eval.protocol import Protocol
 from vtgrl.eval.rules import ALL, Rules, choose_protocol, make_rules
 from vtgrl.eval.run import evaluate
@@ -23,6 +23,8 @@ from vtgrl.eval.scoring import common_header, load_truth
 from vtgrl.eval.shards import shard_folder, take_shard
 from vtgrl.eval.summary import document
 from vtgrl.model.load import ModelParts, load_parts
+from vtgrl.model.prompting import PromptBuilder
+from vtgrl.rollout.protocol import RolloutEngine
 from vtgrl.rollout.standalone import choose_dtype, choose_engine, open_engine
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 PROMPT_ROOM = 2048
 """Prompt tokens beside those of the video, unless --max-prompt-tokens says otherwise."""
-_EVERY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,11 @@ def answer_benchmark(options: VtgOptions) -> dict[str, Any]:
     plan = make_plan(options, rules.protocol, parts)
     header = {**common_header(options, rules, truth, None), **_describe(options, plan), "videos_missing": len(lost)}
     out = shard_folder(options.out, options.shard)
-    engine, builder = open_engine(
-        parts, engine=plan.engine, dtype=plan.dtype, template=plan.prompt, video=plan.video,
-        max_prompt_tokens=plan.max_prompt_tokens, sampling=plan.sampling, seed=options.seed,
-    )  # fmt: skip
+    engine, builder = open_plan(parts, plan, seed=options.seed)
     try:
         result = evaluate(
             engine, builder, samples, sampling=plan.sampling, seed=options.seed, version=0, out=out, parser=rules.scorers[0],
-            run=_run_key(options, plan), batch=options.batch, progress=_progress(), header=header,
+            run=run_key(options.model, plan, seed=options.seed), batch=options.batch, progress=show_progress(), header=header,
         )  # fmt: skip
     finally:
         engine.close()
@@ -132,6 +130,14 @@ def make_plan(options: VtgOptions, protocol: Protocol, parts: ModelParts) -> Pla
     )
 
 
+def open_plan(parts: ModelParts, plan: Plan, *, seed: int) -> tuple[RolloutEngine, PromptBuilder]:
+    """Engine and prompt builder of a plan. Close both."""
+    return open_engine(
+        parts, engine=plan.engine, dtype=plan.dtype, template=plan.prompt, video=plan.video,
+        max_prompt_tokens=plan.max_prompt_tokens, sampling=plan.sampling, seed=seed,
+    )  # fmt: skip
+
+
 def _describe(options: VtgOptions, plan: Plan) -> dict[str, Any]:
     return {
         "model": options.model,
@@ -144,21 +150,8 @@ def _describe(options: VtgOptions, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _run_key(options: VtgOptions, plan: Plan) -> str:
+def run_key(model: str, plan: Plan, *, seed: int) -> str:
     """What an answer depends on beside its query: weights, prompt, frames, decoding, engine and number format."""
     video = {k: v for k, v in asdict(plan.video).items() if k not in ("timeout_s", "workers")}
     prompt = [plan.prompt.name, asdict(plan.prompt.config)]
-    return digest([weights_mark(options.model), plan.engine, plan.dtype, prompt, video, asdict(plan.sampling), options.seed])
-
-
-def _progress() -> Callable[[int, int], None]:
-    started = last = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if done == total or now - last >= _EVERY_SECONDS:
-            last = now
-            logger.info("%d of %d queries answered in %.0f s", done, total, now - started)
-
-    return show
+    return digest([weights_mark(model), plan.engine, plan.dtype, prompt, video, asdict(plan.sampling), seed])

@@ -77,7 +77,7 @@ def _sample(script: Script, name: str, *, sample_id: str, split: str, difficulty
         captions=tuple(Caption(*e.window, e.caption) for e in events),
         split=split,
         source="world",
-        meta={"difficulty": difficulty},
+        meta={"level": difficulty},
     )
 
 
