@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -66,11 +67,11 @@ def test_any_cut_into_tokens() -> None:
         text = rng.choice(["", "é", "<"]) + OPEN + inside + rng.choice([CLOSE + ANSWER + "é", ""])
         raw = text.encode()
         cuts = sorted({0, len(raw), *rng.choices(range(len(raw) + 1), k=rng.randrange(len(raw) + 1))})
-        ids, decode = tokens(*(raw[a:b] for a, b in zip(cuts, cuts[1:], strict=False)))
+        ids, decode = tokens(*(raw[a:b] for a, b in pairwise(cuts)))
         block = think_block(text)
         assert block is not None
         begin, end = (len(text[:i].encode()) for i in block)
-        wanted = [i for i, (a, b) in enumerate(zip(cuts, cuts[1:], strict=False)) if a >= begin and b <= end]
+        wanted = [i for i, (a, b) in enumerate(pairwise(cuts)) if a >= begin and b <= end]
         assert list(reasoning_tokens(ids, decode=decode, ended=False)) == wanted, (case, text, cuts)
 
 

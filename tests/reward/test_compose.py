@@ -42,8 +42,6 @@ def test_weighted_sum_and_metrics() -> None:
     table = score(rows, [Component("reward", "format", FormatConfig(weight=0.5)), Component("reward", "iou", IouConfig(weight=2.0))])
     assert table.total == (2.5, 2.5, 0.0)
     assert table.per_reward == {"format": (1.0, 1.0, 0.0), "iou": (1.0, 1.0, 0.0)}
-    assert table.metrics["reward/total/mean"] == pytest.approx(5 / 3)
-    assert table.metrics["reward/iou/std"] == pytest.approx(math.sqrt(2) / 3)
     assert table.metrics["reward/iou/parse/ok"] == 2.0
     assert table.metrics["reward/iou/parse/none"] == 1.0
     assert table.metrics["reward/format/failed"] == 0.0
@@ -58,16 +56,27 @@ def test_absent_and_failed_values_stay_in_their_row() -> None:
     assert table.total[5] == 4.0
     assert table.metrics["reward/given_a/absent"] == 2.0
     assert table.metrics["reward/given_a/failed"] == 2.0
-    assert table.metrics["reward/given_a/mean"] == 2.0
-    assert table.metrics["reward/total/failed"] == 3.0
-    assert not any(math.isnan(v) for v in table.metrics.values())
 
 
-def test_all_missing_has_no_mean() -> None:
+def test_a_row_without_any_reward_has_no_total() -> None:
     table = score(_rows(2), [_given("given_c", [None, math.nan])])
     assert all(math.isnan(t) for t in table.total)
-    assert "reward/total/mean" not in table.metrics
-    assert table.metrics["reward/total/failed"] == 2.0
+    assert table.metrics == {"reward/given_c/absent": 1.0, "reward/given_c/failed": 1.0}
+
+
+def test_numbers_for_the_log_can_be_added_up_over_ranks() -> None:
+    """Means come as sum and count: ranks may hold different numbers of rows, or none."""
+    if "given_e" not in names("reward"):
+
+        @register("reward", "given_e")
+        def given_e(rows: Sequence[RewardRow], *, config: NoConfig) -> RewardOutput:
+            """Numbers of rows."""
+            return RewardOutput((1.0,) * len(rows), metrics={"long": 2.0}, means={"d": [0.5, 1.5, 4.0][: len(rows)]})
+
+    for rows, wanted in ((3, (6.0, 3)), (0, (0.0, 0))):
+        table = score(_rows(rows), [Component("reward", "given_e", NoConfig())])
+        assert table.means == {"reward/given_e/d": wanted}
+        assert table.metrics["reward/given_e/long"] == 2.0
 
 
 @pytest.mark.parametrize(

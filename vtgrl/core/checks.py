@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vtgrl.core.probes import ProbeConfig, needed_probes, setting_problems
 from vtgrl.core.schema import DataConfig, GrpoRecipe, ModelConfig, SamplingConfig, SftRecipe, TrainConfig, VideoConfig, ZeroConfig
 
 GROUP_BASELINES = ("dr_grpo", "grpo", "rloo")
@@ -20,7 +21,7 @@ def problems(recipe: object) -> list[Problem]:
         found += [*_video(recipe.video), *_zero(recipe.zero, recipe.model), *_validation(recipe.train, recipe.data)]
         found += [*_sampling("validation", recipe.validation), *_filter(recipe)]
     if isinstance(recipe, GrpoRecipe):
-        found += [*_sampling("rollout.sampling", recipe.rollout.sampling), *_group(recipe), *_updates(recipe)]
+        found += [*_sampling("rollout.sampling", recipe.rollout.sampling), *_group(recipe), *_updates(recipe), *_probes(recipe)]
         found += [] if recipe.reward else [("reward", "is empty: nothing would be learned; name one of `vtgrl ls reward`")]
     return found
 
@@ -88,3 +89,19 @@ def _updates(recipe: GrpoRecipe) -> Iterator[Problem]:
     batch, updates = recipe.train.batch, recipe.algo.updates
     if batch % updates:
         yield "algo.updates", f"train.batch = {batch} cannot be split into {updates} equal optimizer steps"
+
+
+def _probes(recipe: GrpoRecipe) -> Iterator[Problem]:
+    """The sampler's log-probs are a baseline only where they are the policy's own, and given tokens have none."""
+    yield from (("probes", problem) for problem in setting_problems(recipe.reward, recipe.probes))
+    sampling = recipe.rollout.sampling
+    renormalised = "top_p" if sampling.top_p < 1 else "top_k" if sampling.top_k > 0 else ""
+    given = recipe.curriculum.name != "none"
+    for probe in needed_probes(recipe.reward, recipe.probes):
+        if not isinstance(probe.config, ProbeConfig) or probe.config.baseline != "sampler":
+            continue
+        fix = f"write probes=[{{name: {probe.name}, baseline: trainer}}]"
+        if renormalised:
+            yield "probes", f"rollout.sampling.{renormalised} renormalises the sampler's log-probs, so they are no baseline; {fix}"
+        if given and probe.config.tokens != "own_reasoning":
+            yield "probes", f"tokens: {probe.config.tokens} holds a curriculum's given tokens, of which the sampler has no log-probs; {fix}"

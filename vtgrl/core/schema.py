@@ -48,7 +48,7 @@ class ModelConfig:
 class VideoConfig:
     """Which frames the model sees, and how large (the rules of qwen-vl-utils). Pixel numbers are before the merge."""
 
-    backend: Literal["decord", "pyav"] = opt("decord", "decoder; both give the same frames")
+    backend: Literal["pyav", "decord"] = opt("pyav", "decoder; both give the same frames, pyav for less CPU time")
     fps: float = opt(2.0, "frames a second that are sampled", gt=0)
     min_frames: int = opt(4, "at least this many frames (an even number)", ge=2)
     max_frames: int = opt(768, "at most this many frames (an even number); longer clips are sampled more sparsely", ge=2)
@@ -57,6 +57,9 @@ class VideoConfig:
     total_pixels: int = opt(0, "budget for all frames of a clip together; 0: 3584 merged patches of the model", ge=0)
     timeout_s: float = opt(60.0, "a decode that takes longer is killed and reported with the file's name", gt=0)
     workers: int = opt(0, "processes that decode ahead; 0: one killable worker", ge=0)
+    ahead_gb: float = opt(2.0, "memory (GiB) for clips that are decoded and processed ahead, a rank; one always is", gt=0)
+    cache_dir: str = opt("", "folder that keeps decoded frames for later epochs and runs, shared by ranks; on a local disk; empty: none")
+    cache_gb: float = opt(50.0, "size (GiB) of that folder; clips unused for longest leave", gt=0)
 
 
 @dataclass(frozen=True)
@@ -247,6 +250,11 @@ class GrpoRecipe:
     rollout: RolloutConfig = section(RolloutConfig)
     curriculum: Component = opt("none", "what answers begin with; validation is always free", kind="curriculum")
     reward: tuple[Component, ...] = opt(("format", "iou"), "summed, each times its `weight`", kind="reward")
+    probes: tuple[Component, ...] = opt(
+        (),
+        "settings of the extra passes that rewards need (`boundary_shuffle` for `temporal_sensitivity`); unnamed: their defaults",
+        kind="probe",
+    )
     algo: AlgoConfig = section(AlgoConfig)
     optim: OptimConfig = section(OptimConfig)
     zero: ZeroConfig = section(ZeroConfig)

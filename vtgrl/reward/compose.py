@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 from vtgrl.core.errors import RunError
@@ -25,17 +24,17 @@ def score(rows: Sequence[RewardRow], components: Sequence[Component]) -> RewardT
     values: dict[str, Values] = {}
     weights: dict[str, float] = {}
     metrics: dict[str, float] = {}
+    means: dict[str, tuple[float, int]] = {}
     for component in components:
         label = _label(component.name, taken=values)
         output = component(rows)
         values[label] = _checked(output, rows, label)
         weights[label] = component.config.weight if isinstance(component.config, RewardConfig) else 1.0
-        metrics |= {f"reward/{label}/{key}": value for key, value in output.metrics.items()}
+        metrics |= {f"reward/{label}/{key}": value for key, value in output.metrics.items()} | _counts(f"reward/{label}", values[label])
+        means |= {f"reward/{label}/{key}": (math.fsum(each), len(each)) for key, each in output.means.items()}
     total = tuple(_total([(weights[label], values[label][i]) for label in values]) for i in range(len(rows)))
     per_reward = {label: tuple(math.nan if v is None else v for v in column) for label, column in values.items()}
-    for label, column in values.items():
-        metrics |= _summary(f"reward/{label}", column)
-    return RewardTable(total, per_reward, metrics | _summary("reward/total", total))
+    return RewardTable(total, per_reward, metrics, means)
 
 
 def _label(name: str, *, taken: dict[str, Values]) -> str:
@@ -69,9 +68,7 @@ def _total(parts: list[tuple[float, float | None]]) -> float:
     return sum(present) if present else math.nan
 
 
-def _summary(name: str, column: Sequence[float | None]) -> dict[str, float]:
-    """Mean and standard deviation of what there is, and how many rows lack it."""
-    good = [v for v in column if v is not None and not math.isnan(v)]
+def _counts(name: str, column: Values) -> dict[str, float]:
+    """Rows to which the reward does not apply, and rows on which it failed."""
     failed = sum(v is not None and math.isnan(v) for v in column)
-    counts = {f"{name}/absent": float(sum(v is None for v in column)), f"{name}/failed": float(failed)}
-    return counts | ({f"{name}/mean": statistics.fmean(good), f"{name}/std": statistics.pstdev(good)} if good else {})
+    return {f"{name}/absent": float(sum(v is None for v in column)), f"{name}/failed": float(failed)}

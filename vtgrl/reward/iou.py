@@ -17,12 +17,14 @@ from vtgrl.core.types import Window
 from vtgrl.reward.official import taro_window, time_r1_window
 from vtgrl.reward.types import RewardConfig, RewardOutput, RewardRow
 
+Form = Literal["vtgrl", "taro", "time_r1", "plain"]
+
 
 @dataclass(frozen=True)
 class IouConfig(RewardConfig):
     """Settings of the IoU reward."""
 
-    form: Literal["vtgrl", "taro", "time_r1", "plain"] = opt(
+    form: Form = opt(
         "vtgrl",
         "vtgrl: any answer that states a span, prediction and truth clamped to the clip; taro: only `Xs to Ys`, truth clamped; "
         "time_r1: only `X to Y`, nothing clamped; plain: IoU alone with the truth as annotated",
@@ -43,6 +45,12 @@ def iou_reward(rows: Sequence[RewardRow], *, config: IouConfig) -> RewardOutput:
     kinds: Counter[str] = Counter()
     values = tuple(_value(row, config, kinds) for row in rows)
     return RewardOutput(values, {f"parse/{kind}": float(n) for kind, n in sorted(kinds.items())})
+
+
+def overlap(row: RewardRow, *, form: Form) -> float | None:
+    """IoU of an answer with the best true window, as `{name: iou, form: ..., shape: iou}` pays it: None without a true
+    window, NaN without a duration, 0 for an answer without a span."""
+    return _value(row, IouConfig(form=form, shape="iou"), Counter())
 
 
 def _value(row: RewardRow, config: IouConfig, kinds: Counter[str]) -> float | None:
@@ -72,8 +80,8 @@ def _score(window: Window, truth: Window, row: RewardRow, config: IouConfig) -> 
     elif config.form == "taro":  # each end on one side only, as published
         truth = max(truth[0], 0.0), min(truth[1], row.duration)
     official = config.form in ("taro", "time_r1")
-    overlap = hull_iou(window, truth) if official else iou(window, truth)
+    share = hull_iou(window, truth) if official else iou(window, truth)
     boundary = config.shape == "boundary" or (config.shape == "auto" and row.sample.split == "train")
     if config.form == "plain" or not boundary:
-        return overlap
-    return overlap * (1 - abs(truth[0] - window[0]) / row.duration) * (1 - abs(truth[1] - window[1]) / row.duration)
+        return share
+    return share * (1 - abs(truth[0] - window[0]) / row.duration) * (1 - abs(truth[1] - window[1]) / row.duration)

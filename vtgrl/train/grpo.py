@@ -166,15 +166,11 @@ class Grpo:
 
 
 def reward_metrics(table: RewardTable, world: World) -> dict[str, float]:
-    """Mean of every reward over the rows of all ranks that have it, and how many have none."""
-    columns = {"total": table.total, **table.per_reward}
-    sums: dict[str, float] = {}
-    for name, values in columns.items():
-        good = [v for v in values if not math.isnan(v)]
-        sums |= {f"{name}/sum": math.fsum(good), f"{name}/n": float(len(good)), f"{name}/missing": float(len(values) - len(good))}
-    sums = world.sum(sums)
-    out = {f"reward/{name}": sums[f"{name}/sum"] / max(sums[f"{name}/n"], 1.0) for name in columns}
-    return out | {"reward/missing": sums["total/missing"]}
+    """Mean of every reward over the rows of all ranks that have it (0: none has), how many have none, and what the rewards log."""
+    columns = {"reward/total": table.total} | {f"reward/{name}": values for name, values in table.per_reward.items()}
+    good = {name: [v for v in values if not math.isnan(v)] for name, values in columns.items()}
+    means = dict.fromkeys(columns, 0.0) | world.mean({name: (math.fsum(v), len(v)) for name, v in good.items()} | table.means)
+    return means | world.sum(table.metrics | {"reward/missing": float(len(table.total) - len(good["reward/total"]))})
 
 
 def _update_metrics(results: Sequence[UpdateResult]) -> dict[str, float]:

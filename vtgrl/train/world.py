@@ -57,6 +57,13 @@ class World:
                 total[key] = total.get(key, 0.0) + value
         return total
 
+    def mean(self, parts: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+        """Key-wise (sum, count) of every rank -> mean over all ranks; a key may be missing on some, and one that counts
+        nothing anywhere has no mean."""
+        sums = self.sum({key: part[0] for key, part in parts.items()})
+        counts = self.sum({key: part[1] for key, part in parts.items()})
+        return {key: sums[key] / count for key, count in counts.items() if count}
+
     def max(self, value: int) -> int:
         """Largest value over ranks."""
         return max(self.gather(value))

@@ -228,5 +228,5 @@ def test_zones_are_apart_and_inside() -> None:
         medium, windows, config = random_case(rng)
         times = sorted(set(medium.metadata["frames_indices"]))
         found = zones(times, windows, radius=Radius(config.radius_s, medium.seconds_per_grid))
-        assert all(0 <= a and b <= len(times) and b - a >= 2 for a, b in found)
+        assert all(a >= 0 and b <= len(times) and b - a >= 2 for a, b in found)
         assert all(a[1] <= b[0] for a, b in pairwise(found))

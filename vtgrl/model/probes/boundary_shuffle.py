@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from vtgrl.core.probes import ProbeConfig
 from vtgrl.core.registry import opt, register
 from vtgrl.core.seeds import derive_seed
 from vtgrl.model.probes._boundaries import Radius, clip_windows, shuffle, zones
-from vtgrl.model.probes.types import ProbeConfig, Probed
+from vtgrl.model.probes.types import Probed
 from vtgrl.model.slices import Variant, whole
 from vtgrl.model.types import Medium, Prompt
 
