@@ -128,8 +128,10 @@ def test_installed_head_still_gives_logits_and_refuses_adapters() -> None:
     plain = head(x)
     install_head(head)
     assert torch.equal(head(x), plain)
-    logp, entropy = head(x[0], torch.tensor([1, 2, 3]), temperature=1.0)
-    assert entropy is None
-    torch.testing.assert_close(logp, plain[0].log_softmax(-1)[range(3), [1, 2, 3]])
+    columns, _, weight, bias = head(x[0], torch.tensor([1, 2, 3]), temperature=1.0)
+    torch.testing.assert_close(columns, plain[0].log_softmax(-1)[range(3), [1, 2, 3]][:, None])
+    assert bias is None
+    assert not weight.requires_grad
+    assert torch.equal(weight, head.weight)
     with pytest.raises(ConfigError, match="lm_head"):
         install_head(nn.Sequential(head))

@@ -12,9 +12,9 @@ import torch
 from policy_kit import FAMILIES, VLMS, Kit, alone, answers, gradients, group, relative, weighted
 
 from vtgrl.core.errors import ConfigError, DataError
-from vtgrl.model.packing import answer_lengths, make_rows
+from vtgrl.model.packing import answer_lengths, make_rows, pack_row
 from vtgrl.model.policy import Policy
-from vtgrl.model.types import PackedGroup, PackedRow
+from vtgrl.model.types import PackedGroup, PackedRow, Statistics
 
 LOGP, GRAD = 2e-5, 1e-5
 
@@ -204,6 +204,46 @@ def test_the_empty_row_has_no_values_but_reaches_every_weight(kit: Callable[[str
     found = gradients(policy)
     assert found.keys() == {n for n, _ in policy.named_parameters()}
     assert all((g == 0).all() for g in found.values())
+
+
+@pytest.mark.parametrize("name", ["qwen2_5_vl", "text"])
+def test_statistics_of_the_answers_tokens(kit: Callable[[str], Kit], name: str) -> None:
+    """Against full logits one by one: likeliest ids, log-probs at ids, divergence from a policy that saw another prompt."""
+    it = kit(name)
+    policy, row = it.policy(), mixed_row(it)[:2]
+    other_row = tuple(PackedGroup(it.prompt("What do you see? Look closely."), g.answers) for g in row)
+    with torch.no_grad():
+        own, other = (full_logp(policy, r) for r in (row, other_row))
+        teacher = policy(other_row, statistics=Statistics(distribution=True)).distribution
+        ids = other.topk(4, dim=-1).indices
+        out = policy(row, statistics=Statistics(top_k=3, ids_Rk=ids, against=teacher, beta=1.0))
+    assert out.top_ids_Rk is not None
+    assert out.ids_logp_Rk is not None
+    assert out.divergence_R is not None
+    assert torch.equal(out.top_ids_Rk, own.topk(3, dim=-1).indices)
+    assert (out.ids_logp_Rk - own.gather(1, ids)).abs().max() <= LOGP
+    assert (out.divergence_R - (own.exp() * (own - other)).sum(-1)).abs().max() <= LOGP
+    assert out.divergence_R.max() > 100 * LOGP
+
+
+def full_logp(policy: Policy, row: PackedRow) -> torch.Tensor:
+    """[R, V] from the head's own logits."""
+    hidden_RD = policy._hidden(inputs := pack_row(row))[inputs.read_R]
+    return policy.hf.lm_head(hidden_RD).log_softmax(-1)
+
+
+def test_statistics_of_the_empty_row(kit: Callable[[str], Kit]) -> None:
+    """They have no values, in the right shapes, and reach every weight."""
+    policy = kit("text").policy().train()
+    with torch.no_grad():
+        teacher = policy((), statistics=Statistics(distribution=True)).distribution
+    ids = torch.zeros(0, 2, dtype=torch.int64)
+    out = policy((), entropy=True, statistics=Statistics(top_k=3, ids_Rk=ids, mask_Rk=ids.bool(), against=teacher))
+    parts = (out.top_ids_Rk, out.top_logp_Rk, out.ids_logp_Rk, out.divergence_R)
+    assert [tuple(part.shape) for part in parts if part is not None] == [(0, 3), (0, 3), (0, 2), (0,)]
+    assert out.divergence_R is not None
+    out.divergence_R.sum().backward()
+    assert gradients(policy).keys() == {n for n, _ in policy.named_parameters()}
 
 
 @pytest.mark.parametrize("name", VLMS)

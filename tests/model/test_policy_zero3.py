@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from policy_kit import Kit, gradients, relative, weighted
+from policy_kit import Kit, gradients, relative
 
 from vtgrl.model.tiny import build_tiny
 
@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rows": [["both", "video"]],
     },
     "text model, tied": {"family": "text", "tie": True, "frozen": False, "rows": [["text", "empty"]]},
+    "distilled from a sharded teacher": {"family": "text", "tie": False, "frozen": False, "teacher": "", "rows": [["text", "empty"]]},
 }
 
 
@@ -72,6 +73,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for case in CASES.values():
         folder = root / f"{case['family']}-{case['tie']}"
         case["folder"] = str(folder if folder.exists() else build_tiny(folder, family=case["family"], tie=case["tie"], layers=2))
+        if "teacher" in case:
+            case["teacher"] = str(build_tiny(root / "teacher", family=case["family"], hidden=64, layers=1))
     spec, out = root / "spec.json", root / "out.pt"
     spec.write_text(json.dumps({"cases": [{"name": n, **c} for n, c in CASES.items()]}))
     _launch(spec, out)
@@ -82,14 +85,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.timeout(LIMIT_S + 60)
 @pytest.mark.parametrize("name", CASES)
 def test_two_ranks_give_the_gradients_of_one_process(run: dict[str, Any], name: str) -> None:
-    from zero3_worker import make_policy, make_row
+    from zero3_worker import distilled, loss_of, make_policy, make_row, make_teacher
 
     case = CASES[name]
     kit = Kit(Path(case["folder"]), case["family"])
     policy = make_policy(kit, case)
     for kind in case["rows"][-1]:
-        out = policy(make_row(kit, kind), entropy=True)
-        ((weighted(out.logp_R) + weighted(out.entropy_R, seed=6)) / 2).backward()
+        row = make_row(kit, kind)
+        out = distilled(policy, make_teacher(case), row) if "teacher" in case else policy(row, entropy=True)
+        (loss_of(out) / 2).backward()
     expected = gradients(policy)
     assert run[name]["grads"].keys() == {n for n, p in policy.named_parameters() if p.requires_grad}
     assert relative(run[name]["grads"], expected) <= 1e-5

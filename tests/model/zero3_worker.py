@@ -1,6 +1,6 @@
 """One rank of a real ZeRO-3 run over gloo: `python zero3_worker.py SPEC.json OUT.pt` with RANK, WORLD_SIZE, ... set.
 
-SPEC: {"cases": [{"name", "family", "folder", "frozen", "checkpointing", "rows": [[kind of each rank] of each pass]}]}.
+SPEC: {"cases": [{"name", "family", "folder", "frozen", "checkpointing", "teacher", "rows": [[kind of each rank] of each pass]}]}.
 OUT (rank 0): per case the full gradients after backward on the last pass, and what `exactness_check` found.
 """
 
@@ -21,13 +21,10 @@ from deepspeed.utils import safe_get_full_grad
 from policy_kit import Kit, group, weighted
 
 from vtgrl.model.guard import exactness_check
-from vtgrl.model.types import PackedGroup, PackedRow
+from vtgrl.model.types import PackedGroup, PackedRow, PolicyOutput, Statistics
 
-DEEPSPEED = {
-    "train_micro_batch_size_per_gpu": 1,
-    "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
-}
+FROZEN = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+DEEPSPEED = FROZEN | {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}}
 
 
 def make_row(kit: Kit, kind: str) -> PackedRow:
@@ -47,6 +44,25 @@ def make_policy(kit: Kit, case: dict[str, Any]) -> Any:
     return policy
 
 
+def make_teacher(case: dict[str, Any]) -> Any:
+    return Kit(Path(case["teacher"]), case["family"]).policy().eval().requires_grad_(False)
+
+
+def distilled(student: Any, teacher: Any, row: PackedRow) -> PolicyOutput:
+    """Student's values on the row, its divergence from the teacher and its three likeliest ids among them."""
+    with torch.no_grad():
+        other = teacher(row, temperature=1.2, statistics=Statistics(distribution=True)).distribution
+    return student(row, entropy=True, statistics=Statistics(top_k=3, against=other, beta=0.3))
+
+
+def loss_of(out: PolicyOutput) -> torch.Tensor:
+    """Of all values; of the empty row the log-probs alone."""
+    if not len(out.logp_R):
+        return out.logp_R.sum()
+    loss = weighted(out.logp_R) + weighted(out.entropy_R, seed=6)
+    return loss if out.divergence_R is None else loss + weighted(out.divergence_R, seed=7) + out.top_logp_Rk.square().mean()
+
+
 def run_case(case: dict[str, Any]) -> dict[str, Any]:
     kit = Kit(Path(case["folder"]), case["family"])
     policy = make_policy(kit, case)
@@ -56,8 +72,12 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         with torch.no_grad():
             engine(row)
     found = exactness_check(engine.module, (rows[-1] or make_row(kit, "text"))[0])
-    out = engine(rows[-1], entropy=True)
-    engine.backward(weighted(out.logp_R) + weighted(out.entropy_R, seed=6))
+    if "teacher" in case:
+        teacher, *_ = deepspeed.initialize(model=make_teacher(case), config=FROZEN)
+        out = distilled(engine, teacher, rows[-1])
+    else:
+        out = engine(rows[-1], entropy=True)
+    engine.backward(loss_of(out))
     trained = [(n, p) for n, p in policy.named_parameters() if p.requires_grad]
     grads = {n: safe_get_full_grad(p).clone() for n, p in trained}
     engine.destroy()

@@ -15,9 +15,9 @@ from torch import nn
 from vtgrl.core.errors import ConfigError
 from vtgrl.model.attention import no_mask, use_packed_attention
 from vtgrl.model.families.base import Family, VisionOutput
-from vtgrl.model.head import install_head
+from vtgrl.model.head import NOTHING, install_head, one_row, read_columns
 from vtgrl.model.packing import PackedInputs, pack_row
-from vtgrl.model.types import PackedRow, PolicyOutput
+from vtgrl.model.types import Distribution, PackedRow, PolicyOutput, Statistics
 from vtgrl.model.vision import CACHE_BYTES, VisionRunner, place
 
 
@@ -45,12 +45,13 @@ class Policy(nn.Module):
         """Where rows are put."""
         return next(self.hf.parameters()).device
 
-    def forward(self, row: PackedRow, *, temperature: float = 1.0, entropy: bool = False) -> PolicyOutput:
-        """Score every answer token of the row -> `PolicyOutput` (fp32, [R]).
+    def forward(self, row: PackedRow, *, temperature: float = 1.0, entropy: bool = False, statistics: Statistics = NOTHING) -> PolicyOutput:
+        """Score every answer token of the row -> `PolicyOutput` (fp32, [R]); `statistics` says what else to tell of each.
 
         Module calls are always embedding, tower, text layers, head, each once, whatever the row holds: with ZeRO-3 every
         rank must call this equally often, a rank without work with the empty row `()`. Then `logp_R` has size 0 and
-        `logp_R.sum()` is a zero that reaches every trained parameter: call backward on it (or on a loss made of it).
+        `logp_R.sum()` is a zero that reaches every trained parameter: call backward on it (or on a loss made of it). It does
+        not matter which of the output's values the ranks' losses are made of: to the hooks they are one tensor.
 
         A sampled answer may hold a vision placeholder id: it is scored as the plain token it is.
         """
@@ -59,10 +60,13 @@ class Policy(nn.Module):
         inputs = pack_row(row, device=self.device)
         hidden_RD = self._hidden(inputs)[inputs.read_R]
         head = self.family.head(self.hf)
-        logp_R, entropy_R = head(hidden_RD, inputs.target_R, temperature=temperature, entropy=entropy)
+        wanted = one_row(statistics) if inputs.empty else statistics
+        columns = head(hidden_RD, inputs.target_R, temperature=temperature, entropy=entropy, statistics=wanted)
+        values_RC, likeliest_Rk, weight_VD, bias_V = columns
         if inputs.empty:
-            return PolicyOutput(logp_R[:0], entropy_R[:0] if entropy else None)
-        return PolicyOutput(logp_R, entropy_R)
+            values_RC, likeliest_Rk, hidden_RD = values_RC[:0], likeliest_Rk[:0], hidden_RD[:0]
+        own = Distribution(hidden_RD.detach(), weight_VD, bias_V, temperature)
+        return read_columns(values_RC, likeliest_Rk, own, entropy=entropy, statistics=statistics)
 
     def _hidden(self, inputs: PackedInputs) -> torch.Tensor:
         """Last hidden state [T, D] after the final norm."""

@@ -50,7 +50,6 @@ class PolicyUpdate:
             max_tokens=self.session.recipe.train.tokens_per_micro_batch,
             temperature=trainer_temperature(self.session.recipe),
             entropy=True,
-            train_entropy=self.session.recipe.algo.entropy_coef > 0,
         )
 
     def scored(self) -> list[torch.Tensor]:

@@ -6,7 +6,7 @@ Shape legend: N answers of this rank, R answer tokens of one packed row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 
@@ -43,13 +43,8 @@ def update(
     max_tokens: int,
     temperature: float,
     entropy: bool = False,
-    train_entropy: bool = False,
 ) -> UpdateResult | None:
-    """Forward and backward over all rows, then one optimizer step (collective). None when no rank has a row.
-
-    `entropy` asks for it, `train_entropy` keeps its gradient. Every row, the empty one too, must use the same outputs of the
-    policy: ZeRO-3 gathers the head once for each output that has a gradient, on all ranks or on none.
-    """
+    """Forward and backward over all rows, then one optimizer step (collective). None when no rank has a row."""
     rows = pack(engine, groups, max_tokens=max_tokens)
     if not rows:
         return None
@@ -57,20 +52,12 @@ def update(
     sums: dict[str, float] = {}
     for position, row in enumerate(rows):
         output = engine.forward(row, temperature=temperature, entropy=entropy)
-        if output.entropy_R is not None and not train_entropy:
-            output = replace(output, entropy_R=output.entropy_R.detach())
-        loss, row_sums = row_loss([index[id(g)] for g in row], output) if row else (_nothing(output), {})
+        loss, row_sums = row_loss([index[id(g)] for g in row], output) if row else (output.logp_R.sum(), {})
         engine.backward(loss, last=position == len(rows) - 1)
         for key, value in row_sums.items():
             sums[key] = sums.get(key, 0.0) + value
     info = engine.step(lr=lr)
     return UpdateResult(info, engine.world.sum(sums), len(rows), sum(g.tokens for g in groups))
-
-
-def _nothing(output: PolicyOutput) -> torch.Tensor:
-    """The empty row's loss: a zero that touches what every other row's loss touches."""
-    zero = output.logp_R.sum()
-    return zero if output.entropy_R is None else zero + output.entropy_R.sum()
 
 
 def score(engine: DsEngine, groups: Sequence[PackedGroup], *, max_tokens: int, temperature: float) -> list[torch.Tensor]:
