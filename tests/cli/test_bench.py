@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from vtgrl.bench.types import BenchResult
+from vtgrl.cli.bench import _print
+
 SMALL = ("hidden=32", "layers=1", "prompt=60", "answer=4", "repeats=1")
 
 
@@ -22,6 +25,17 @@ def test_the_table_has_the_ratio_and_the_exactness_beside_it(cli):
     assert cells[1:3] == ["headskip", "12.00x"]
     assert 0 < float(cells[3]) < 1e-5
     assert "head_rows.baseline" in done.out
+
+
+def test_brackets_of_a_text_are_printed(capsys):
+    _print(BenchResult("x", 2.0, 0.0, "bytes", "a row [prompt] an answer", {"sizes": {"a": 1234567, "b": 0.25}, "ok": True}))
+    out = capsys.readouterr().out
+    assert "[prompt]" in out
+    assert [line.split()[1::2] for line in out.splitlines() if "sizes" in line or "ok" in line] == [
+        ["sizes.a", "1,234,567"],
+        ["sizes.b", "0.25"],
+        ["ok", "True"],
+    ]
 
 
 def test_without_a_name_the_benches_are_listed(cli):

@@ -44,8 +44,7 @@ def _print(result: BenchResult) -> None:
     details = Table("measured", "value")
     for key, value in _rows(dict(result.details)):
         details.add_row(key, value)
-    console = Console()
-    console.print(table, details)
+    Console(markup=False, highlight=False).print(table, details)
 
 
 def _rows(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
