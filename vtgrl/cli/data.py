@@ -30,6 +30,7 @@ def world(
     difficulty: Annotated[int, typer.Option("--difficulty", help="More shapes at a time.")] = 0,
     val_every: Annotated[int, typer.Option("--val-every", help="Every so many clips one is for validation; 0: none.")] = 8,
 ) -> None:
+    """Generate grounding clips (mp4) with exact windows and captions.
 
     Example: vtgrl data world --out world --n 512 --seed 0
     """
