@@ -40,15 +40,22 @@ def trainer_temperature(recipe: object) -> float:
     return recipe.rollout.sampling.temperature or 1.0  # type: ignore[attr-defined,no-any-return]
 
 
-def annotate(session: Session, rollouts: Rollouts, table: RewardTable, *, reference: Reference | None) -> Annotated:
-    """Score under the old and the reference policy where the recipe needs it, then compute advantages (collective)."""
+def annotate(
+    session: Session, rollouts: Rollouts, table: RewardTable, *, reference: Reference | None, old_logp_NT: torch.Tensor | None = None
+) -> Annotated:
+    """Score under the old and the reference policy where the recipe needs it, then compute advantages (collective).
+
+    `old_logp_NT`: the trainer's log-probs, where an earlier pass of this step has made them.
+    """
     algo = session.recipe.algo
     temperature = trainer_temperature(session.recipe)
     in_reward = reference is not None and algo.kl.where == "reward"
     old = ref = token_reward = None
     if algo.updates * algo.epochs > 1 or in_reward:
         limit = session.recipe.train.tokens_per_micro_batch
-        old = rollouts.pad(score(session.engine, rollouts.groups, max_tokens=limit, temperature=temperature))
+        old = old_logp_NT
+        if old is None:
+            old = rollouts.pad(score(session.engine, rollouts.groups, max_tokens=limit, temperature=temperature))
     if reference is not None:
         ref = rollouts.pad(reference.score(rollouts.groups, temperature=temperature))
     if in_reward and old is not None and ref is not None:

@@ -25,6 +25,7 @@ from vtgrl.train.engine_ds import lr_at
 from vtgrl.train.loop import StepReport, run_loop
 from vtgrl.train.policy_update import PolicyUpdate
 from vtgrl.train.prefixes import Curriculum
+from vtgrl.train.probes import Probes
 from vtgrl.train.reference import Reference
 from vtgrl.train.rollouts import Rollouts, collect
 from vtgrl.train.session import Session, open_session
@@ -43,6 +44,7 @@ class Grpo:
         engine = self.recipe.rollout.engine
         longest = max(self.recipe.rollout.sampling.max_tokens, self.recipe.validation.max_tokens)
         self.rollout = make_engine(session, engine.name, max_new_tokens=longest, config=engine.config)
+        self.probes = Probes(session)
         self.reference = Reference(session) if self.recipe.algo.kl.coef > 0 else None
         self.validator = Validator(session, engine=self.rollout)
         self.guarded = False
@@ -57,15 +59,17 @@ class Grpo:
         rollouts = self._draw(step, samples)
         clock.lap("rollout")
         self._guard(rollouts)
+        probed = self.probes.run(step, rollouts)
+        rollouts = probed.rollouts
         table = score_rewards(rollouts.rows, self.recipe.reward)
-        annotated = annotate(self.session, rollouts, table, reference=self.reference)
+        annotated = annotate(self.session, rollouts, table, reference=self.reference, old_logp_NT=probed.old_logp_NT)
         clock.lap("annotate")
         work = PolicyUpdate(self.session, rollouts, annotated)
         results = self._updates(step, work) if self._any_reward(table) else []
         clock.lap("update")
         self.rollout.publish(self.session.loaded.policy, version=step + 1)
         clock.lap("publish")
-        metrics = self._metrics(work, table, results) | rollouts.metrics | annotated.metrics | clock.laps
+        metrics = self._metrics(work, table, results) | rollouts.metrics | probed.metrics | annotated.metrics | clock.laps
         skipped = not results or any(r.info.skipped for r in results)
         return StepReport(metrics, skipped=skipped, records=self._records(step, rollouts, table, every=skipped))
 
@@ -149,6 +153,8 @@ class Grpo:
             record |= {"query": sample.query, "windows": [list(w) for w in sample.windows]}
             record["rewards"] = {name: [values[r] for r in rows] for name, values in table.per_reward.items()}
             record["total"] = total
+            if self.probes.components:
+                record["signals"] = [dict(rollouts.rows[r].signals) for r in rows]
             out.append(record)
         return out
 
