@@ -1,6 +1,7 @@
 """What a draw depends on, how long an answer may get, and which weights an engine holds."""
 
 from dataclasses import replace
+from itertools import zip_longest
 
 import pytest
 import torch
@@ -16,8 +17,9 @@ from vtgrl.rollout.limits import answer_limit
 from vtgrl.rollout.seeds import prompt_seeds
 
 
-def seeds(*ids: str, run_seed: int = 0, seed: int = 0) -> list[int]:
-    return prompt_seeds(ids, run_seed=run_seed, seed=seed)
+def seeds(*ids: str, run_seed: int = 0, seed: int = 0, copies: tuple[int, ...] = ()) -> list[int]:
+    prompts = [prompt_of(1, name=name, copy=copy) for name, copy in zip_longest(ids, copies, fillvalue=0)]
+    return prompt_seeds(prompts, run_seed=run_seed, seed=seed)
 
 
 def test_runs_repeat_and_run_seeds_steps_and_prompts_differ() -> None:
@@ -37,6 +39,14 @@ def test_copies_of_a_prompt_in_one_call_draw_differently() -> None:
     assert first == seeds("a")[0]
 
 
+def test_copies_of_a_prompt_on_two_ranks_draw_as_on_one() -> None:
+    """Batch a, b, a, a: rank 0 holds the first and the third, rank 1 the second and the fourth."""
+    together = seeds("a", "b", "a", "a", copies=(0, 0, 1, 2))
+    assert len(set(together)) == 4
+    assert together == seeds("a", "b", "a", "a")
+    assert [seeds("a", "a", copies=(0, 1)), seeds("b", "a", copies=(0, 2))] == [together[0::2], together[1::2]]
+
+
 def test_members_have_their_own_numbers_and_longer_answers_the_same_beginning() -> None:
     short, long = _uniforms([5, 90], 3, 8), _uniforms([5, 90], 3, 64)
     assert short.shape == (6, 8)
@@ -44,9 +54,9 @@ def test_members_have_their_own_numbers_and_longer_answers_the_same_beginning() 
     assert torch.equal(long[:, :8], short)
 
 
-def prompt_of(length: int) -> Prompt:
-    positions = torch.arange(length).expand(3, -1)
-    return Prompt(Sample("row7", "text", "?"), "?", tuple(range(length)), (), torch.empty(0, dtype=torch.int64), positions, length, 0.0)
+def prompt_of(length: int, *, name: str = "row7", copy: int = 0) -> Prompt:
+    positions, nowhere = torch.arange(length).expand(3, -1), torch.empty(0, dtype=torch.int64)
+    return Prompt(Sample(name, "text", "?"), "?", tuple(range(length)), (), nowhere, positions, length, 0.0, copy)
 
 
 def test_an_answer_gets_what_the_context_leaves() -> None:

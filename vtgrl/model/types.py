@@ -42,6 +42,7 @@ class Prompt:
     of the V vision tokens, in tower order: media are placed by position, never by searching ids.
     `positions_3P`: int64 [3, P] M-RoPE positions, owned by the family (for a text model three equal rows); an answer
     continues at `next_position`, next_position + 1, ... on all three axes. A probe puts a `Variant` in a medium's place.
+    `copy`: how often the sample stood in the step's batch (of all ranks) before; copies draw their own answers.
     """
 
     sample: Sample
@@ -52,6 +53,7 @@ class Prompt:
     positions_3P: torch.Tensor
     next_position: int
     duration: float
+    copy: int = 0
 
 
 @dataclass(frozen=True, eq=False)

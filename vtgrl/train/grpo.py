@@ -74,9 +74,9 @@ class Grpo:
         return StepReport(metrics, skipped=skipped, records=self._records(step, rollouts, table, every=skipped))
 
     def _draw(self, step: int, samples: Sequence[Sample]) -> Rollouts:
-        prompts = self.session.prompts(samples)
+        prompts = self.session.prompts(step, samples)
         settings = self.recipe.rollout
-        begun = self.curriculum.begin(step, samples, prompts)
+        begun = self.curriculum.begin(step, prompts)
         answers = self.rollout.generate(prompts, n=settings.n, sampling=settings.sampling, seed=step, version=step, prefixes=begun.prefixes)
         return collect(
             prompts,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -36,6 +37,16 @@ class Order(Protocol):
 
     def batch_at(self, step: int) -> list[int]:
         """Row indices of `step`; none when it is not known yet or never comes."""
+
+
+def copy_numbers(batch: Sequence[int]) -> list[int]:
+    """How often each row of a batch stood in it before: [4, 7, 4] -> [0, 0, 1]."""
+    seen: Counter[int] = Counter()
+    numbers = []
+    for row in batch:
+        numbers.append(seen[row])
+        seen[row] += 1
+    return numbers
 
 
 @dataclass(frozen=True)

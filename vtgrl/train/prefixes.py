@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -39,14 +38,13 @@ class Curriculum:
         if self.active:
             check_queries(session.train)
 
-    def begin(self, step: int, samples: Sequence[Sample], prompts: Sequence[Prompt]) -> Beginnings:
-        """Prefixes of `prompts`, which were built from `samples`, this rank's share of the step (collective)."""
+    def begin(self, step: int, prompts: Sequence[Prompt]) -> Beginnings:
+        """Prefixes of `prompts`, this rank's share of the step (collective)."""
         if not self.active:
             return Beginnings()
         recipe, order = self.recipe, self.session.order
-        copies = self.session.world.shard(copy_numbers(order.batch_at(step)))
         inputs = CurriculumInputs(
-            openings=[self._opening(p, copy) for p, copy in zip(prompts, _of_prompts(prompts, samples, copies), strict=True)],
+            openings=[self._opening(p) for p in prompts],
             members=recipe.rollout.n,
             seed=recipe.train.seed,
             step=step,
@@ -59,12 +57,12 @@ class Curriculum:
         sums = self.session.world.sum(_counts(output))
         return Beginnings(given if any(map(any, given)) else None, {"curriculum/p": output.p, **_shares(sums)})
 
-    def _opening(self, prompt: Prompt, copy: int) -> Opening:
+    def _opening(self, prompt: Prompt) -> Opening:
         chat = self.session.builder.chat(prompt)
         if chat.opening is None:
             name = self.recipe.data.prompt.name
             raise ConfigError(f"data.prompt: {name!r} has no form for thoughts that a curriculum begins; use taro, or curriculum=none")
-        return Opening(prompt.sample.id, copy, chat.opening, chat.events)
+        return Opening(prompt.sample.id, prompt.copy, chat.opening, chat.events)
 
 
 def check_queries(samples: Sequence[Sample]) -> None:
@@ -78,22 +76,6 @@ def check_queries(samples: Sequence[Sample]) -> None:
             raise DataError(
                 f"row {sample.id}: has captions and no query, so no thought can be made of them; add its query or drop its captions"
             )
-
-
-def copy_numbers(batch: Sequence[int]) -> list[int]:
-    """How often each row of a batch stood in it before: [4, 7, 4] -> [0, 0, 1]."""
-    seen: Counter[int] = Counter()
-    numbers = []
-    for row in batch:
-        numbers.append(seen[row])
-        seen[row] += 1
-    return numbers
-
-
-def _of_prompts(prompts: Sequence[Prompt], samples: Sequence[Sample], copies: Sequence[int]) -> list[int]:
-    """Copy numbers of the prompts: samples in order, without those that could not become one."""
-    built = {id(p.sample) for p in prompts}
-    return [copy for sample, copy in zip(samples, copies, strict=True) if id(sample) in built]
 
 
 def _counts(output: CurriculumOutput) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from vtgrl.model.types import Prompt
 from vtgrl.train.ckpt import Checkpoints
 from vtgrl.train.ds_config import ds_config
 from vtgrl.train.engine_ds import DsEngine
-from vtgrl.train.order import Order, make_order
+from vtgrl.train.order import Order, copy_numbers, make_order
 from vtgrl.train.world import World, join_world
 
 Recipe = SftRecipe | GrpoRecipe
@@ -48,12 +48,13 @@ class Session:
     failed: dict[str, str]
     upcoming: list[Sample]
 
-    def prompts(self, samples: Sequence[Sample]) -> list[Prompt]:
-        """Build prompts; a sample whose video or text cannot be used is logged, counted and left out."""
+    def prompts(self, step: int, samples: Sequence[Sample]) -> list[Prompt]:
+        """Prompts of this rank's share of a step; a sample whose video or text cannot be used is logged, counted and left out."""
         out = []
-        for sample in samples:
+        copies = self.world.shard(copy_numbers(self.order.batch_at(step)))
+        for sample, copy in zip(samples, copies, strict=True):
             try:
-                out.append(self.builder.build(sample))
+                out.append(replace(self.builder.build(sample), copy=copy))
             except DataError as error:
                 if sample.id not in self.failed:
                     logger.warning("left out: %s", error)

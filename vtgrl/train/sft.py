@@ -33,7 +33,7 @@ class Sft:
     def step(self, step: int, samples: Sequence[Sample]) -> StepReport:
         """One optimizer step."""
         session, recipe = self.session, self.session.recipe
-        groups = self._groups(samples)
+        groups = self._groups(step, samples)
         lengths = [len(g.answers[0]) for g in groups]
         totals = session.world.sum({"tokens": float(sum(lengths)), "rows": float(len(groups))})
         lr = lr_at(session.order.position(step), optim=recipe.optim, total_steps=session.order.total_steps)
@@ -55,9 +55,9 @@ class Sft:
         rows = [(g.prompt.sample, g.answers[0]) for g in groups]
         return [{"step": step + 1, "id": s.id, "query": s.query, "answer": decode(ids), "token_ids": list(ids)} for s, ids in rows]
 
-    def _groups(self, samples: Sequence[Sample]) -> list[PackedGroup]:
+    def _groups(self, step: int, samples: Sequence[Sample]) -> list[PackedGroup]:
         groups = []
-        for prompt in self.session.prompts(samples):
+        for prompt in self.session.prompts(step, samples):
             try:
                 groups.append(PackedGroup(prompt, (self.session.builder.target_ids(prompt.sample, prompt),)))
             except DataError as error:

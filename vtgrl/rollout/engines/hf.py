@@ -75,7 +75,7 @@ class HfEngine:
         """
         self.held.require(version)
         limits = [answer_limit(p, sampling=sampling, max_model_len=self.context.max_model_len) for p in prompts]
-        seeds = prompt_seeds([p.sample.id for p in prompts], run_seed=self.context.seed, seed=seed)
+        seeds = prompt_seeds(prompts, run_seed=self.context.seed, seed=seed)
         members = 1 if sampling.temperature == 0.0 and prefixes is None else n
         asked = prefixes or [None] * len(prompts)
         given = [member_prefixes(p, g, n=members, limit=limit) for p, g, limit in zip(prompts, asked, limits, strict=True)]

@@ -134,7 +134,7 @@ class VllmColocate:
         if not prompts:
             return []
         self._wake()
-        seeds = prompt_seeds([p.sample.id for p in prompts], run_seed=self.context.seed, seed=seed)
+        seeds = prompt_seeds(prompts, run_seed=self.context.seed, seed=seed)
         asks = [self._asks(p, prefixes[i] if prefixes else None, n=n, sampling=sampling) for i, p in enumerate(prompts)]
         pairs = [(ask, s + ask.member) for group, s in zip(asks, seeds, strict=True) for ask in group]
         outputs = iter(
