@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -97,9 +98,10 @@ def scores(
 
 
 def parity(policy: Any, prompts: Sequence[Prompt], answers: Sequence[Sequence[Completion]], *, temperature: float = 1.0) -> float:
-    """Largest |sampler - trainer| over all tokens."""
+    """Largest |sampler - trainer| over all sampled tokens."""
     metrics = compare([c for group in answers for c in group], scores(policy, prompts, answers, temperature=temperature))
-    assert metrics["rollout/logp_tokens"] == sum(len(c.token_ids) for group in answers for c in group) > 0
+    assert metrics["rollout/logp_tokens"] == sum(len(c.token_ids) - c.given for group in answers for c in group) > 0
+    assert metrics["rollout/logp_missing"] == 0
     return metrics["rollout/logp_diff_max"]
 
 
@@ -115,3 +117,25 @@ def prefer(policy: Any, token_id: int, *, by: float = 0.4) -> None:
             head.weight[:, 0] = 0.0
         embed.weight[:, 0] = 20.0
         head.weight[token_id, 0] += by
+
+
+TEXTS = ("<think>\nWhat is sought: it.\nFrom 1.00s to 2.00s, the red square moves.", "<think>\nWhat is sought: it.", "red")
+
+
+def some_prefixes(kit: Kit, n: int) -> list[list[tuple[int, ...]]]:
+    """Ragged ones: long, short, one word and none, at other members for every prompt."""
+    texts = [*map(kit.builder.encode, TEXTS), ()]
+    return [[texts[(i + m) % len(texts)] for m in range(n)] for i in range(len(kit.prompts))]
+
+
+def check_prefixed(kit: Kit, answers: Sequence[Sequence[Completion]], given: Sequence[Sequence[tuple[int, ...]]], *, most: int) -> None:
+    """Every answer begins with its prefix, says so, holds at most `most` tokens with it, and has log-probs of its own tokens alone."""
+    for group, prefixes in zip(answers, given, strict=True):
+        for c, prefix in zip(group, prefixes, strict=True):
+            assert c.token_ids[: len(prefix)] == prefix
+            assert c.given == len(prefix) < len(c.token_ids) <= most
+            assert len(c.logprobs) == len(c.token_ids)
+            assert [math.isnan(x) for x in c.logprobs] == [True] * c.given + [False] * (len(c.token_ids) - c.given)
+            assert c.text == kit.builder.decode(c.token_ids)
+            assert (c.finish == "length") == (c.token_ids[-1] not in kit.builder.eos_ids)
+            assert c.finish == "stop" or len(c.token_ids) == most

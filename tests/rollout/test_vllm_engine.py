@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rollout_kit import FAMILIES, SAMPLING, Kit, ids, parity, prefer
+from rollout_kit import FAMILIES, SAMPLING, Kit, check_prefixed, ids, parity, prefer, some_prefixes
 
 from vtgrl.core.errors import RunError
 from vtgrl.core.schema import LoraConfig
@@ -33,10 +33,10 @@ class Running:
         self.engine.publish(kit.policy, version=self.engine.version + 1)
         return self.engine.version
 
-    def draw(self, kit: Kit, *, seed: int = 1, n: int = N, prompts: Any = None, **sampling: Any) -> Any:
-        return self.engine.generate(
-            kit.prompts if prompts is None else prompts, n=n, sampling=replace(SAMPLING, **sampling), seed=seed, version=self.engine.version
-        )
+    def draw(self, kit: Kit, *, seed: int = 1, n: int = N, prompts: Any = None, prefixes: Any = None, **sampling: Any) -> Any:
+        asked = kit.prompts if prompts is None else prompts
+        settings = {"sampling": replace(SAMPLING, **sampling), "seed": seed, "version": self.engine.version}
+        return self.engine.generate(asked, n=n, prefixes=prefixes, **settings)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -93,6 +93,35 @@ def test_seeds(running: Running) -> None:
     assert ids(running.draw(kit, seed=2)) != first
     assert all(len(set(group)) == N for group in first)
     assert ids(running.draw(kit, prompts=kit.prompts[2:])) == first[2:]
+
+
+def test_answers_go_on_from_their_prefixes(running: Running) -> None:
+    """T13, T14: ragged prefixes in a group; prompt and prefix reach the engine as the ids that the trainer scores."""
+    kit = running.make_kit(running.family)
+    prefer(kit.policy, min(kit.builder.eos_ids), by=0.1)
+    running.publish(kit)
+    given = some_prefixes(kit, N)
+    out = running.draw(kit, prefixes=given, max_tokens=40)
+    check_prefixed(kit, out, given, most=40)
+    assert parity(kit.policy, kit.prompts, out) <= 1e-5
+    assert ids(running.draw(kit, prefixes=given, max_tokens=40)) == ids(out)
+    again = running.draw(kit, prefixes=given, max_tokens=40, seed=2)
+    assert ids(again) != ids(out)
+    free = running.draw(kit, max_tokens=40)
+    for group, alone, prefixes in zip(out, free, given, strict=True):
+        assert [c.token_ids for c, p in zip(group, prefixes, strict=True) if not p] == [
+            c.token_ids for c, p in zip(alone, prefixes, strict=True) if not p
+        ]
+    empty: Any = [[()] * N] * len(kit.prompts)
+    assert running.draw(kit, prefixes=empty, max_tokens=40) == free
+
+
+def test_greedy_answers_with_prefixes_are_those_of_the_other_engine(running: Running) -> None:
+    kit = running.make_kit(running.family)
+    running.publish(kit)
+    given, cold = some_prefixes(kit, N), replace(SAMPLING, temperature=0.0, max_tokens=40)
+    theirs = kit.engine("hf").generate(kit.prompts, n=N, sampling=cold, seed=0, version=0, prefixes=given)
+    assert ids(running.draw(kit, prefixes=given, max_tokens=40, temperature=0.0)) == ids(theirs)
 
 
 def test_the_trainers_generators_are_left_alone(running: Running) -> None:

@@ -124,6 +124,32 @@ def test_greedy_answers_are_drawn_once() -> None:
     assert len(group) == 4
 
 
+def test_a_group_with_prefixes_is_one_request_an_answer() -> None:
+    """Each with the seed it has in a free group, the prefix behind the prompt's ids, and what is left of the answer's length (T14)."""
+    fake = FakeVllm()
+    engine = engine_of(fake)
+    free, mixed = prompt_of("f"), prompt_of("m")
+    groups = engine.generate([free, mixed], n=3, sampling=SAMPLING, seed=1, version=0, prefixes=[[(), (), ()], [(7, 8), (), (6,)]])
+    requests, params = zip(*fake.asked, strict=True)
+    assert [p["n"] for p in params] == [3, 1, 1, 1]
+    assert [r["prompt_token_ids"][5:] for r in requests] == [[], [7, 8], [], [6]]
+    assert [p["max_tokens"] for p in params] == [30, 28, 30, 29]
+    engine.generate([mixed], n=3, sampling=SAMPLING, seed=1, version=0)
+    base = fake.asked[-1][1]["seed"]
+    assert [p["seed"] for p in params[1:]] == [base, base + 1, base + 2]
+    assert [len(g) for g in groups] == [3, 3]
+    assert [c.token_ids for c in groups[1]] == [(7, 8, 3, EOS), (3, EOS), (6, 3, EOS)]
+    assert groups[1][0].text == "7 8 3 9"
+    assert groups[1][0].given == 2
+    assert [math.isnan(x) for x in groups[1][0].logprobs] == [True, True, False, False]
+
+
+def test_another_prefix_than_asked_for_is_an_error() -> None:
+    fake = FakeVllm(prompt_ids=[0, 1, 2, 3, 4, 7, 9])
+    with pytest.raises(RunError, match=r"row a: .* \(7 and 7 tokens, first difference at 6\)"):
+        engine_of(fake).generate([prompt_of()], n=1, sampling=SAMPLING, seed=1, version=0, prefixes=[[(7, 8)]])
+
+
 def seeds_of(*, seed: int, run_seed: int, ids: Sequence[str] = ("a", "b")) -> list[int]:
     fake = FakeVllm()
     engine_of(fake, seed=run_seed).generate([prompt_of(i) for i in ids], n=2, sampling=SAMPLING, seed=seed, version=0)
