@@ -61,7 +61,7 @@ def _samples(kit: Kit, config: PackingConfig) -> list[PackedGroup]:
 
 def _measure(kit: Kit, samples: Sequence[PackedGroup], config: PackingConfig) -> dict[str, Any]:
     policy, hf = kit.policy(), kit.hf()
-    rows = make_rows(samples, max_tokens=config.row)
+    rows = make_rows(samples, max_tokens=config.row, hidden=config.hidden)
     in_rows = pairs([sample for row in rows for sample in row])  # the order in which the rows hold them
     as_they_come = _batches(pairs(samples), config.batch)
     by_length = _batches(sorted(pairs(samples), key=_length), config.batch)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
 from vtgrl.bench.measure.cpu import interleaved
 from vtgrl.bench.measure.kit import gradients, relative
@@ -26,7 +25,7 @@ class Way:
     """`parts`: forward passes, each giving log-probs of some answers with gradients to the parameters of `hf`, a plain
     Hugging Face model; together they score all answers, in an order that the ways of a comparison share."""
 
-    hf: nn.Module
+    hf: Any
     parts: Sequence[Callable[[], torch.Tensor]]
 
     def run(self) -> torch.Tensor:
@@ -53,12 +52,12 @@ def _score_row(policy: Policy, row: PackedRow) -> torch.Tensor:
     return policy(row).logp_R
 
 
-def padded_way(hf: nn.Module, batches: Sequence[Sequence[Pair]], *, full_logits: bool) -> Way:
+def padded_way(hf: Any, batches: Sequence[Sequence[Pair]], *, full_logits: bool) -> Way:
     """The usual way: a padded batch of whole sequences a part."""
     return Way(hf, [partial(score_batch, hf, batch, full_logits=full_logits) for batch in batches])
 
 
-def single_way(hf: nn.Module, row: Sequence[PackedGroup], *, full_logits: bool) -> Way:
+def single_way(hf: Any, row: Sequence[PackedGroup], *, full_logits: bool) -> Way:
     """The usual way, one sequence a part: nothing is padded."""
     return padded_way(hf, [[pair] for pair in pairs(row)], full_logits=full_logits)
 
