@@ -23,6 +23,7 @@ from vtgrl.core.types import Sample, VideoRef
 from vtgrl.train.filter import EpochFilter
 from vtgrl.train.grpo import run_grpo
 from vtgrl.train.order import EpochOrder, make_order
+from vtgrl.train.plan import plan
 from vtgrl.train.world import World
 
 # --- the filter alone, with answers that are written down ---------------------------------------------------------------
@@ -85,7 +86,7 @@ def test_shrinking_looks_at_the_rows_of_the_epoch_before(tmp_path: Path) -> None
     rule.after(2)
     policy.p |= {"q0": 0.5, "q1": 0.9}
     rule.after(3)
-    assert policy.asked[1] == (3, ["q2", "q1"])
+    assert policy.asked[1] == (3, ["q1", "q2"])
     assert epoch_set(run.order, 2) == {"q2"}
 
 
@@ -113,11 +114,15 @@ def test_easy_to_hard(tmp_path: Path) -> None:
         session(tmp_path, 4, "data.filter.order=easy_to_hard")
     run = session(tmp_path, 4)
     train = tuple(replace(s, meta={"difficulty": d}) for s, d in zip(rows(4), (20, 50, 0, 90), strict=True))
-    recipe = load_recipe(GrpoRecipe, overrides=["data.filter.every=1", "train.epochs=9", "train.batch=2", "data.filter.order=easy_to_hard"])
-    run.recipe, run.train, run.order = recipe, train, make_order(recipe, train)
-    assert run.order.sets == [(3, 1, 0, 2)]
-    EpochFilter(run, Policy({"q0": 0.5, "q1": 0.1, "q2": 0.6, "q3": 1.0})).after(2)
-    assert run.order.sets[1] == (2, 0, 1)
+    keys = ["train.epochs=9", "train.batch=2", "data.filter.order=easy_to_hard"]
+    p = {"q0": 0.5, "q1": 0.1, "q2": 0.6, "q3": 1.0}
+    for every, sets in ((1, [(3, 1, 0, 2), (2, 0, 1)]), (2, [(3, 1, 0, 2), (3, 1, 0, 2), (2, 0, 1)])):
+        recipe = load_recipe(GrpoRecipe, overrides=[*keys, f"data.filter.every={every}"])
+        run.recipe, run.train, run.order = recipe, train, make_order(recipe, train)
+        rule = EpochFilter(run, Policy(dict(p)))
+        for step in range(2, 2 * every + 1):
+            rule.after(step)
+        assert run.order.sets == sets
 
 
 def test_a_clip_that_cannot_be_opened_is_counted_and_left_out(tmp_path: Path) -> None:
@@ -336,3 +341,14 @@ def test_an_untaught_model_ends_after_the_first_epoch(tiny_dir: Callable[[str], 
     assert summary["metrics"]["select/hopeless"] == 4
     again = run_grpo(run, run_dir=tmp_path / "run", resume="auto")
     assert again["steps"] == 2
+
+
+def test_a_dry_run_says_what_is_drawn_and_filtered(tiny_dir: Callable[[str], Path], world_dir: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (world_dir / "world.jsonl").read_text().splitlines()]
+    rated = tmp_path / "rated.jsonl"
+    rated.write_text("".join(json.dumps({**row, "meta": {"difficulty": 4 * i}}) + "\n" for i, row in enumerate(rows)))
+    keys = ("data.select.k=9", "data.filter.every=1", "train.epochs=3", "train.batch=4", f"data.path={rated}", f"data.videos={world_dir}")
+    report = plan(grpo_recipe(tiny_dir("qwen2_5_vl"), world_dir, *keys), kind="grpo", world_size=1)
+    assert report.data["data.select"] == "9 of 24 rows, by their difficulty"
+    assert report.steps == 3 * 3
+    assert "data.filter: later epochs train on fewer rows, so the run may have fewer steps" in report.notes

@@ -2,7 +2,7 @@
 
 resolved.yaml   every key of the recipe          env.json        versions, commit, command, machine
 metrics.jsonl   one row a step                   samples.jsonl   groups of answers with their rewards
-ckpt/           checkpoints
+ckpt/           checkpoints                      select/         rows of each epoch, when data.filter chooses them
 """
 
 from __future__ import annotations

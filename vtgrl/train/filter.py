@@ -33,8 +33,8 @@ class EpochFilter:
         assert isinstance(session.order, EpochOrder)
         self.session, self.answers, self.order = session, answers, session.order
         self.config = session.recipe.data.filter
-        self.rows: Sequence[int] = range(len(session.train))
-        """Of the newest epoch; easy to hard once it has been filtered."""
+        self.rows: Sequence[int] = session.order.sets[0]
+        """Of the newest epoch; easy to hard, unless they are shuffled anyway."""
 
     def restore(self, step: int) -> None:
         """Give the epochs that had begun after `step` steps their rows again (collective). The newest one is filtered now when
@@ -51,7 +51,7 @@ class EpochFilter:
             elif begins == step and not self.session.world.broadcast(self._path().is_file()):
                 self._filter(step)
             else:
-                self._take(self.session.world.broadcast(self._read(begins) if self.session.world.main else None))
+                self._take(self.session.world.broadcast(self._read(begins) if self.session.world.main else []))
 
     def after(self, step: int) -> dict[str, float]:
         """Rows of the next epoch when one ends with `step`; -> metrics under `select/` (collective)."""
@@ -63,7 +63,8 @@ class EpochFilter:
         return {}
 
     def _due(self) -> bool:
-        return len(self.order.sets) % self.config.every == 0
+        every: int = self.config.every
+        return len(self.order.sets) % every == 0
 
     def _add(self) -> None:
         shuffle = self.config.order == "shuffled"
@@ -72,7 +73,7 @@ class EpochFilter:
     def _filter(self, step: int) -> dict[str, float]:
         """Answer, measure, choose, write down (collective)."""
         session, before = self.session, set(self.rows)
-        candidates = self.rows if self.config.shrink else range(len(session.train))
+        candidates = sorted(self.rows) if self.config.shrink else range(len(session.train))
         found = {row["id"]: row for row in self.answers(step, [session.train[i] for i in candidates])}
         answered = [i for i in candidates if found[session.train[i].id]["kind"] != MISSING]
         p = [found[session.train[i].id]["iou"] for i in answered]
@@ -117,7 +118,7 @@ class EpochFilter:
         self, step: int, candidates: Sequence[int], rows: Sequence[int], found: dict[str, dict[str, Any]], counts: dict[str, int]
     ) -> None:
         places = {row: place for place, row in enumerate(rows)}
-        lines = [{"epoch": len(self.order.sets) + 1, "step": step, "candidates": len(candidates), **counts}]
+        lines: list[dict[str, Any]] = [{"epoch": len(self.order.sets) + 1, "step": step, "candidates": len(candidates), **counts}]
         for i in candidates:
             row = found[self.session.train[i].id]
             p = None if row["kind"] == MISSING else row["iou"]
@@ -129,7 +130,7 @@ class EpochFilter:
         """Row indices of the next epoch, easy to hard, as its file says."""
         path, index = self._path(), {s.id: i for i, s in enumerate(self.session.train)}
         if not path.is_file():
-            raise ConfigError(f"{path}: missing, and the epoch has begun: its rows cannot be found again; start a new run")
+            raise ConfigError(f"{path}: missing, and the epoch has begun; copy the folder {FOLDER} of the run that wrote the checkpoint")
         (_, header), *lines = read_jsonl(path)
         if header.get("step") != begins:
             raise ConfigError(f"{path}: began after step {header.get('step')}, by this recipe after {begins}; resume with the old recipe")
