@@ -1,4 +1,4 @@
-"""`vtgrl data world|check|difficulty`."""
+"""`vtgrl data world|check|difficulty|caption`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from vtgrl.cli.caption import caption
 from vtgrl.cli.common import Json, Out, print_json, print_rows, stdout_for_data
 from vtgrl.cli.difficulty import difficulty
 from vtgrl.core.errors import RunError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from vtgrl.data.check import CheckReport
 
 app = typer.Typer(no_args_is_help=True, help="Make and look at data.")
+app.command()(caption)
 app.command()(difficulty)
 
 
