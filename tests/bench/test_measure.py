@@ -64,7 +64,7 @@ TARGETS = """
 import torch
 
 def after_a_larger_one():
-    before = torch.ones(64 * 2**18).exp()   # 128 MB at the peak, freed before the work: must not count, and not hide it
+    before = torch.ones(192 * 2**18).exp()  # 384 MB at the peak, freed before the work: must not count, and not hide it
     del before
     kept = torch.ones(32 * 2**18)           # alive before the work: must not count
     return lambda: kept.exp()
