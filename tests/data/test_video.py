@@ -18,7 +18,8 @@ from vtgrl.core.errors import ConfigError, DataError
 from vtgrl.core.types import VideoRef
 from vtgrl.data.video.backends import check_backend
 from vtgrl.data.video.cut import is_already_cut, resolve_cut
-from vtgrl.data.video.decode import decode_clip, resize
+from vtgrl.data.video.decode import decode_clip
+from vtgrl.data.video.resize import resize
 from vtgrl.data.video.types import Clip, FramePolicy
 
 BACKENDS = ("decord", "pyav")

@@ -172,17 +172,18 @@ def test_prefetch_is_bounded_and_can_be_replaced(clips: list[VideoRef]) -> None:
     """With 2 workers at most 4 clips are ahead; clips that nobody fetches do not block others."""
     with ClipLoader(POLICY, workers=2) as loader:
         loader.prefetch(clips)
+        assert loader._ahead is not None
         for _ in range(100):
-            if all(future.done() for future in loader._running.values()):
+            if loader.decoded == 4:
                 break
             time.sleep(0.1)
-        assert list(loader._running) == clips[:4]
+        assert loader._ahead.begun == clips[:4]
         assert loader.load(clips[9]).id == clip_id(clips[9], POLICY)  # not announced yet: a worker of its own
-        assert list(loader._running) == clips[:4]
+        assert loader._ahead.begun == clips[:4]
         loader.load(clips[0])
-        assert list(loader._running) == clips[1:5]
+        assert loader._ahead.begun == clips[1:5]
         loader.prefetch(clips[6:8])
-        assert list(loader._running) == clips[6:8]
+        assert loader._ahead.begun == clips[6:8]
         assert loader.load(clips[7]).id == clip_id(clips[7], POLICY)
 
 
@@ -191,7 +192,7 @@ def test_forgotten_loader_leaves_no_process(clips: list[VideoRef]) -> None:
     loader.prefetch(clips[:1])
     loader.load(clips[0])
     loader.load(clips[1])
-    pids = [worker.pid for worker in (loader._front, *loader._ahead)]
+    pids = [worker.pid for worker in (loader._front, *loader._workers)]
     assert None not in pids
     del loader
     gc.collect()

@@ -57,7 +57,7 @@ def check(
     keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the source, such as csv=FILE.")] = None,
     source: Annotated[str, typer.Option("--source", "-s", help="A name of `vtgrl ls source`.")] = "jsonl",
     videos: Annotated[Path | None, typer.Option("--videos", help="Folder of the video files; without it that of the file.")] = None,
-    backend: Annotated[Literal["decord", "pyav"], typer.Option("--backend", help="Decoder.")] = "decord",
+    backend: Annotated[Literal["pyav", "decord"], typer.Option("--backend", help="Decoder.")] = "pyav",
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds after which a decode counts as stuck.")] = 60.0,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that decode.")] = 0,
     json: Json = False,

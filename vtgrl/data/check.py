@@ -11,7 +11,7 @@ from vtgrl.core.registry import Component, get
 from vtgrl.core.types import Sample, VideoRef
 from vtgrl.data.load import load_samples
 from vtgrl.data.prompts.text import no_special_token
-from vtgrl.data.video.reader import ClipLoader
+from vtgrl.data.video.reader import BACKEND, ClipLoader
 from vtgrl.data.video.types import Clip, FramePolicy
 
 ENDS_ONLY = FramePolicy(fps=1e-6, min_frames=2, max_frames=2, min_pixels=1, max_pixels=64 * 64, total_pixels=2 * 64 * 64, unit=4)
@@ -49,7 +49,7 @@ def check_file(
     *,
     source: str | Component = "jsonl",
     videos: Path | str | None = None,
-    backend: str = "decord",
+    backend: str = BACKEND,
     timeout_s: float = 60.0,
     workers: int = 0,
 ) -> CheckReport:
@@ -68,7 +68,7 @@ def check_file(
     return replace(report, rejected=read.rejected, notes=(*read.notes, *report.notes))
 
 
-def check_samples(samples: Sequence[Sample], *, backend: str = "decord", timeout_s: float = 60.0, workers: int = 0) -> CheckReport:
+def check_samples(samples: Sequence[Sample], *, backend: str = BACKEND, timeout_s: float = 60.0, workers: int = 0) -> CheckReport:
     """Decode the first and last frame of every clip, each within `timeout_s`, and hold the rows against them.
 
     Never stops at a broken file; all are listed.

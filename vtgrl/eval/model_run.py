@@ -152,6 +152,7 @@ def _describe(options: VtgOptions, plan: Plan) -> dict[str, Any]:
 
 def run_key(model: str, plan: Plan, *, seed: int) -> str:
     """What an answer depends on beside its query: weights, prompt, frames, decoding, engine and number format."""
-    video = {k: v for k, v in asdict(plan.video).items() if k not in ("timeout_s", "workers")}
+    effort = ("timeout_s", "workers", "ahead_gb", "cache_dir", "cache_gb")
+    video = {k: v for k, v in asdict(plan.video).items() if k not in effort}
     prompt = [plan.prompt.name, asdict(plan.prompt.config)]
     return digest([weights_mark(model), plan.engine, plan.dtype, prompt, video, asdict(plan.sampling), seed])

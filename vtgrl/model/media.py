@@ -10,16 +10,20 @@ import numpy as np
 import torch
 
 from vtgrl.core.errors import DataError
+from vtgrl.core.log import logger
 from vtgrl.core.schema import VideoConfig
 from vtgrl.core.types import VideoRef
+from vtgrl.data.video.cache import open_cache
 from vtgrl.data.video.plan import resolve_policy
-from vtgrl.data.video.reader import ClipLoader, clip_id
+from vtgrl.data.video.reader import Loader, clip_id
 from vtgrl.data.video.types import Clip
 from vtgrl.model.families.base import Family
 from vtgrl.model.types import Medium
 
 CACHE_BYTES = 2**30
 """Frames and pixel rows kept in memory; a clip of 3,584 vision tokens takes 75 MB."""
+MEDIUM_BYTES = 5
+"""Of a medium, for each byte of its clip's frames: uint8 frames and float32 pixel rows of the same numbers."""
 
 
 def clip_metadata(clip: Clip, *, temporal_patch: int) -> dict[str, Any]:
@@ -67,46 +71,71 @@ def make_medium(clip: Clip, *, processor: Any, family: Family) -> Medium:
 
 
 class MediaStore:
-    """Clips by file, cut and frame policy; the longest unused leave when `cache_bytes` are full."""
+    """Clips by file, cut and frame policy; the longest unused leave when `cache_bytes` are full.
+
+    With `video.workers`, announced clips are decoded in processes and go through the processor in threads, which do not hold
+    up the caller: the processor is torch work outside Python's lock. (In the decoding processes it would cost more: pixel rows
+    are four times as large as frames, and to send them takes longer than to compute them.)
+    """
 
     def __init__(self, *, processor: Any, family: Family, config: Any, video: VideoConfig, cache_bytes: int = CACHE_BYTES) -> None:
         """Raises:
-        ConfigError: a number in `video` that makes no sense.
+        ConfigError: a number in `video` that makes no sense; `video.cache_dir` cannot be used.
         EnvironmentMissing: the decoder is not installed.
         """
-        self._processor, self._family = processor, family
         self._policy = resolve_policy(video, unit=family.unit(config))
-        self._loader = ClipLoader(self._policy, backend=video.backend, timeout_s=video.timeout_s, workers=video.workers)
+        self._cache = open_cache(video.cache_dir, gigabytes=video.cache_gb) if video.cache_dir else None
+        self._loader = Loader(
+            self._policy,
+            finish=lambda clip: make_medium(clip, processor=processor, family=family),
+            growth=MEDIUM_BYTES,
+            backend=video.backend,
+            timeout_s=video.timeout_s,
+            workers=video.workers,
+            cache=self._cache,
+            ahead_bytes=int(video.ahead_gb * 2**30),
+        )
         self._limit = cache_bytes
         self._media: OrderedDict[str, Medium] = OrderedDict()
         self.bytes = 0
-        self.decoded = 0
+
+    @property
+    def decoded(self) -> int:
+        """Clips that a decoder made, ahead of need included; the others came from memory or from `video.cache_dir`."""
+        return self._loader.decoded
 
     def get(self, ref: VideoRef) -> Medium:
-        """The clip, decoded unless it is in memory.
+        """The clip, decoded unless it is in memory or in the frame cache.
 
         Raises:
             DataError: the file cannot be used; names it.
+            RunError: the frame cache cannot be written any more.
         """
         key = clip_id(ref, self._policy)
         if key in self._media:
             self._media.move_to_end(key)
             return self._media[key]
-        clip = self._loader.load(ref)
-        self.decoded += 1
-        medium = make_medium(clip, processor=self._processor, family=self._family)
+        medium = self._loader.load(ref)
         self._keep(medium)
         return medium
 
     def prefetch(self, refs: Iterable[VideoRef]) -> None:
-        """Say which clips will be asked for next, in order: `video.workers` processes decode them ahead."""
-        self._loader.prefetch(refs)
+        """Say which clips will be asked for next, in order; those that are not in memory are made ahead."""
+        self._loader.prefetch(ref for ref in refs if not self._has(ref))
 
     def close(self) -> None:
         """Stop the decoding processes and forget all clips."""
         self._loader.close()
         self._media.clear()
         self.bytes = 0
+        if self._cache is not None:
+            logger.info("clips: %d decoded, %d from the frame cache %s", self.decoded, self._loader.cached, self._cache.folder)
+
+    def _has(self, ref: VideoRef) -> bool:
+        try:
+            return clip_id(ref, self._policy) in self._media
+        except DataError:  # said when it is asked for
+            return False
 
     def _keep(self, medium: Medium) -> None:
         self._media[medium.id] = medium

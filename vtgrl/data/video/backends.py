@@ -13,18 +13,19 @@ from typing import Any, Protocol
 import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError
+from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vtgrl.core.errors import ConfigError, EnvironmentMissing
-from vtgrl.data.video.probe import FileInfo, open_video, reason
+from vtgrl.data.video.probe import THREADS, FileInfo, open_video, reason
 
-THREADS = 2
-"""Decoder threads a file. More hold more frames in memory; decode in parallel over files instead (video.workers)."""
+SKIPPABLE = ("h264",)
+"""Codecs whose decoder can leave out frames that no other frame is predicted from without changing any other frame."""
 
 
 class FrameMissing(Exception):
-    """A frame cannot be had. `frames_before_end`: how many frames there are, when the file turned out to end early."""
+    """A frame cannot be had. `frames_before_end`: how many whole frames there are, when the file may have turned out to end early."""
 
     def __init__(self, index: int, why: str, *, frames_before_end: int | None = None) -> None:
         super().__init__(why)
@@ -49,64 +50,93 @@ class VideoReader(Protocol):
 
 
 class PyavReader:
-    """FFmpeg through PyAV. Frames are found by their presentation time, so a lost one is noticed, never replaced."""
+    """FFmpeg through PyAV. Frames are found by their presentation time, so a lost one is noticed, never replaced.
+
+    `decoded`: how many frames the decoder has made so far.
+    """
 
     def __init__(self, info: FileInfo) -> None:
         self._info = info
+        self.decoded = 0
 
     def frames(self, indices: Sequence[int]) -> Iterator[np.ndarray]:
         """See VideoReader."""
         with open_video(self._info.path) as (container, stream):
-            walk = _Walk(self._info, container, stream)
+            walk = _Walk(self._info, container, stream, wanted=indices)
             try:
                 for index in indices:
                     yield upright(walk.to(index))
             finally:
+                self.decoded += walk.decoded
                 walk.end()
 
 
 class _Walk:
-    """Goes through a file forwards: jumps when a keyframe lies between here and the wanted frame, else decodes on."""
+    """Goes through a file forwards: jumps when a keyframe lies between here and the wanted frame, else decodes on.
 
-    def __init__(self, info: FileInfo, container: InputContainer, stream: VideoStream) -> None:
+    On the way, frames that nobody wants and no other frame is predicted from are not decoded. `wanted`: all indices that
+    will be asked for; the decoder gets them before they are.
+    """
+
+    def __init__(self, info: FileInfo, container: InputContainer, stream: VideoStream, *, wanted: Sequence[int]) -> None:
         self._info, self._container, self._stream = info, container, stream
-        self._here = -1
+        self._here, self._whole, self.decoded = -1, 0, 0
         self._damage = ""
+        self._wanted = frozenset(info.pts_N[list(wanted)].tolist())
+        self._skip = info.codec in SKIPPABLE and not info.counted
+        self._skipping = "DEFAULT"
         self._frames = self._decode()
 
     def to(self, index: int) -> VideoFrame:
         """The frame with this index."""
         jumped = self._jump(index)
+        frame = self._find(index)
+        if self._skip and (frame is None or self._damage):
+            # Spared the frames between, the decoder may not know the order of frames in time: again, over all frames.
+            self._skip = False
+            jumped = self._restart(self._key_before(index))
+            frame = self._find(index)
+        if frame is None and jumped and self._here > index:
+            # The container's index led past the keyframe: walk there from the beginning.
+            self._restart(0)
+            frame = self._find(index)
+        if frame is not None and not self._damage:
+            return frame
+        if frame is None and self._here > index and not self._damage:
+            raise FrameMissing(index, "the decoder skips it")
+        raise FrameMissing(index, self._damage or "the file ends before it", frames_before_end=min(self._whole, index))
+
+    def _find(self, index: int) -> VideoFrame | None:
+        """Decode on to the frame; None when another comes after its time, or the end."""
         for position, frame in self._frames:
             self._here = position
-            if position == index:
-                if self._damage:
-                    raise FrameMissing(index, self._damage)
-                return frame
-            if position > index:
-                if not jumped:
-                    raise FrameMissing(index, self._damage or "the decoder skips it")
-                # The container's index led past the keyframe: walk there from the beginning.
-                jumped = False
-                self._restart(int(self._info.pts_N[0]))
-        raise FrameMissing(index, self._damage or "the file ends before it", frames_before_end=self._here + 1)
+            if not self._damage:
+                self._whole = position + 1
+            if position >= index:
+                return frame if position == index else None
+        return None
 
     def end(self) -> None:
         """Let go of the decoder now: walk and generator hold each other, which would wait for the garbage collector."""
         self._frames = iter(())
 
     def _jump(self, index: int) -> bool:
-        """Seek to the last keyframe at or before the frame, when that lies ahead of here."""
-        keys, pts = self._info.keys_K, self._info.pts_N
-        before = int(np.searchsorted(keys, pts[index], side="right")) - 1
-        if self._info.counted or before < 1 or (self._here >= 0 and keys[before] <= pts[self._here]):
+        """Seek to the last keyframe at or before the frame, when that lies ahead of here; whether it does."""
+        key = self._key_before(index)
+        if self._info.counted or (self._here >= 0 and self._info.keys_K[key] <= self._info.pts_N[self._here]):
             return False
-        self._restart(int(keys[before]))
-        return True
+        return key > 0 and self._restart(key)
 
-    def _restart(self, pts: int) -> None:
-        self._container.seek(pts, stream=self._stream, backward=True)
+    def _key_before(self, index: int) -> int:
+        """Which keyframe is the last at or before the frame (0 when none is)."""
+        return max(0, int(np.searchsorted(self._info.keys_K, self._info.pts_N[index], side="right")) - 1)
+
+    def _restart(self, key: int) -> bool:
+        """Go to a keyframe; whether it is another than the beginning."""
+        pts = self._info.keys_K[key] if key else self._info.pts_N[0]
+        self._container.seek(int(pts), stream=self._stream, backward=True)
         self._frames, self._damage = self._decode(), ""
+        return key > 0
 
     def _decode(self) -> Iterator[tuple[int, VideoFrame]]:
         """(index in the file, frame). What cannot be decoded damages all frames up to the next whole keyframe."""
@@ -115,7 +145,7 @@ class _Walk:
         while True:
             try:
                 packet = next(packets, None)
-                found = packet.decode() if packet is not None else None
+                found = self._shown(packet) if packet is not None else None
             except FFmpegError as error:
                 self._damage = reason(error)
                 continue
@@ -124,10 +154,19 @@ class _Walk:
             for frame in found:
                 assert isinstance(frame, VideoFrame)
                 count += 1
+                self.decoded += 1
                 self._damage = _damage_at(frame, before=self._damage)
                 position = count if self._info.counted else self._position(frame.pts)
                 if position is not None:
                     yield position, frame
+
+    def _shown(self, packet: Packet) -> Sequence[object]:
+        """Give a packet to the decoder -> frames that are ready."""
+        codec = self._stream.codec_context
+        skip = "NONREF" if self._skip and packet.size and packet.pts not in self._wanted else "DEFAULT"
+        if skip != self._skipping:
+            codec.skip_frame = self._skipping = skip
+        return packet.decode()
 
     def _position(self, pts: int | None) -> int | None:
         """Index of the frame shown at `pts`; None for one that is not to be shown (before an edit list's start)."""

@@ -7,7 +7,6 @@ from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from vtgrl.core.errors import DataError
 from vtgrl.core.types import VideoRef
@@ -15,6 +14,7 @@ from vtgrl.data.video.backends import DecordReader, DecordUnable, FrameMissing, 
 from vtgrl.data.video.cut import resolve_cut
 from vtgrl.data.video.plan import FramePlan, plan_frames
 from vtgrl.data.video.probe import TAIL_FRAMES, FileInfo, check_file, probe
+from vtgrl.data.video.resize import resize
 from vtgrl.data.video.types import Clip, FramePolicy
 
 
@@ -38,6 +38,14 @@ def decode_clip(ref: VideoRef, *, policy: FramePolicy, backend: str) -> Clip:
         DataError: names the file and what is wrong with it.
     """
     identity = clip_id(ref, policy)
+    clip = _decode(identity, ref, policy=policy, backend=backend)
+    if clip_id(ref, policy) != identity:
+        raise DataError(f"{ref.path}: changed while it was read; let the writer finish, then run again")
+    return clip
+
+
+def _decode(identity: str, ref: VideoRef, *, policy: FramePolicy, backend: str) -> Clip:
+    """The clip; a file without the last few frames that it promises is taken as that much shorter."""
     info = probe(ref.path)
     try:
         return _clip(identity, ref, info, policy=policy, backend=backend)
@@ -85,22 +93,6 @@ def _fill(reader: VideoReader, plan: FramePlan) -> np.ndarray:
         frames_THWC[row] = resize(image_HWC, height=plan.height, width=plan.width)
     frames_THWC[len(plan.indices) :] = frames_THWC[len(plan.indices) - 1]
     return frames_THWC
-
-
-def resize(image_HWC: np.ndarray, *, height: int, width: int) -> np.ndarray:
-    """Bicubic with antialiasing, in float, rounded once at the end.
-
-    Equal to torchvision's `resize(uint8, BICUBIC, antialias=True)`, which qwen-vl-utils uses, up to 1 on about two
-    values in ten thousand (ties). Pillow's own uint8 path rounds between its two passes and differs by up to 20.
-    """
-    if image_HWC.shape[:2] == (height, width):
-        return image_HWC
-    out_HWC = np.empty((height, width, 3), np.uint8)
-    for channel in range(3):
-        plane = Image.fromarray(image_HWC[..., channel].astype(np.float32))
-        resized = np.asarray(plane.resize((width, height), Image.Resampling.BICUBIC))
-        out_HWC[..., channel] = np.rint(resized).clip(0, 255)
-    return out_HWC
 
 
 def _without_tail(info: FileInfo, missing: FrameMissing) -> FileInfo:

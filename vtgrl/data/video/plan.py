@@ -123,6 +123,13 @@ def frame_pixels(policy: FramePolicy, *, frames: int) -> float:
     return min(policy.max_pixels, max(share, int(policy.min_pixels * 1.05)))
 
 
+def clip_bytes(policy: FramePolicy) -> int:
+    """Bytes that the frames of one clip take at most (a rounding of frame sides more or less)."""
+    frames = policy.max_frames
+    area = min(frames * policy.max_pixels, max(FRAME_FACTOR * policy.total_pixels, frames * int(policy.min_pixels * 1.05)))
+    return 3 * area
+
+
 def spread(first: int, last: int, count: int) -> tuple[int, ...]:
     """`count` indices evenly from `first` to `last`, both shown; halves round to even."""
     return tuple(int(i) for i in np.linspace(first, last, count).round())

@@ -29,6 +29,8 @@ START_LIMIT_S = 180.0
 CLIPS_A_WORKER = 2000
 """After so many clips a worker is replaced: whatever a decoder leaked goes with it."""
 PARENT_CHECK_S = 5.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""For numpy's matrix products (`resize`): other clips are decoded meanwhile, and waiting threads spin."""
 
 # --- the parent's side -------------------------------------------------------------------------------------------
 
@@ -36,7 +38,7 @@ PARENT_CHECK_S = 5.0
 class DecodeWorker:
     """One decoding process. Started at the first request; safe to use from several threads, one at a time.
 
-    Example: DecodeWorker().load(ref, policy=policy, backend="decord", timeout_s=60)
+    Example: DecodeWorker().load(ref, policy=policy, backend="pyav", timeout_s=60)
     """
 
     def __init__(self) -> None:
@@ -83,6 +85,8 @@ class DecodeWorker:
             pipe.send(request)
             answer = pipe.recv()
         except (EOFError, OSError):
+            if self._process is not process:
+                return None, f"{path}: not decoded, its reader was closed meanwhile"
             return None, self._bury(path, timed_out=deadline.passed, timeout_s=timeout_s)
         finally:
             deadline.cancel()
@@ -139,7 +143,7 @@ def _start() -> tuple[subprocess.Popen[bytes], Connection]:
         pass_fds=(theirs.fileno(),),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)},
         start_new_session=True,  # Ctrl-C is the parent's to handle
     )
     theirs.close()
