@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.kit import grpo_recipe, run_ranks
+from tests.train.kit import grpo_recipe, run_ranks, sft_recipe
 from vtgrl.core.errors import ConfigError, DataError
 from vtgrl.core.recipe import dump_recipe, load_recipe
 from vtgrl.core.runfolder import RunFolder
@@ -24,6 +24,7 @@ from vtgrl.train.filter import EpochFilter
 from vtgrl.train.grpo import run_grpo
 from vtgrl.train.order import EpochOrder, make_order
 from vtgrl.train.plan import plan
+from vtgrl.train.sft import run_sft
 from vtgrl.train.world import World
 
 # --- the filter alone, with answers that are written down ---------------------------------------------------------------
@@ -352,3 +353,12 @@ def test_a_dry_run_says_what_is_drawn_and_filtered(tiny_dir: Callable[[str], Pat
     assert report.data["data.select"] == "9 of 24 rows, by their difficulty"
     assert report.steps == 3 * 3
     assert "data.filter: later epochs train on fewer rows, so the run may have fewer steps" in report.notes
+
+
+def test_sft_is_filtered_too(taught_dir: Path, world_dir: Path, tmp_path: Path) -> None:
+    keys = ("train.batch=12", "train.epochs=2", "data.filter.every=1", "data.filter.up_to=0.5", "validation.max_tokens=20")
+    summary = run_sft(sft_recipe(taught_dir, world_dir, *keys), run_dir=tmp_path / "run")
+    wanted = kept(tmp_path / "run", 2)
+    assert 0 < len(wanted) < 24
+    assert summary["steps"] == 2 + -(-len(wanted) // 12)
+    assert numbers(tmp_path / "run")[-1]["rows"] == (len(wanted) - 1) % 12 + 1
