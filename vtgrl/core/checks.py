@@ -52,8 +52,10 @@ def _zero(zero: ZeroConfig, model: ModelConfig) -> Iterator[Problem]:
 
 
 def _validation(train: TrainConfig, data: DataConfig) -> Iterator[Problem]:
-    if train.val_every and not data.val_path:
-        yield "train.val_every", "needs validation rows; add data.val_path=... or set it to 0"
+    if train.val_every and not data.val_path and not data.hold_out:
+        yield "train.val_every", "needs validation rows; add data.val_path=... or data.hold_out=0.05, or set it to 0"
+    if data.val_path and data.hold_out:
+        yield "data.hold_out", f"{data.hold_out:g} would set training rows apart, and data.val_path names validation rows; use one of them"
 
 
 def _filter(recipe: SftRecipe | GrpoRecipe) -> Iterator[Problem]:

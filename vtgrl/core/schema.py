@@ -100,6 +100,9 @@ class DataConfig:
     videos: str = opt("", "folder that relative video paths start from; empty: the folder of `path`")
     val_path: str = opt("", "annotation file for in-loop validation, same source; empty: no validation")
     val_videos: str = opt("", "folder of the validation videos; empty: as `videos`")
+    hold_out: float = opt(
+        0.0, "without val_path: share of the training clips set apart for validation, chosen by the names of their files", ge=0, lt=1
+    )
     limit: int = opt(0, "use only the first rows; 0: all", ge=0)
     select: SelectConfig = section(SelectConfig)
     filter: FilterConfig = section(FilterConfig)

@@ -15,6 +15,7 @@ from vtgrl.core.schema import GrpoRecipe, SftRecipe
 from vtgrl.core.types import Sample
 from vtgrl.data.load import load_samples
 from vtgrl.data.samples import LoadReport
+from vtgrl.data.select.hold_out import hold_out
 from vtgrl.data.select.rows import select_rows
 from vtgrl.data.video.plan import resolve_policy
 from vtgrl.data.video.probe import probe
@@ -124,10 +125,13 @@ def _rows(recipe: Recipe, report: PlanReport, key: str, path: str, videos: str, 
 
 
 def _selected(rows: LoadReport, recipe: Recipe, report: PlanReport) -> LoadReport:
-    """The rows that data.select draws; says so, and what data.filter will do."""
-    chosen = select_rows(rows.samples, recipe.data.select)
-    if len(chosen) < len(rows.samples):
-        report.data["data.select"] = f"{len(chosen)} of {len(rows.samples)} rows, by their difficulty"
+    """The rows that data.hold_out leaves and data.select draws; says so, and what data.filter will do."""
+    train, apart = hold_out(rows.samples, recipe.data.hold_out)
+    if apart:
+        report.data["data.hold_out"] = f"{len(apart)} of {len(rows.samples)} rows, for validation"
+    chosen = select_rows(train, recipe.data.select)
+    if len(chosen) < len(train):
+        report.data["data.select"] = f"{len(chosen)} of {len(train)} rows, by their difficulty"
     if recipe.data.filter.every:
         report.notes.append("data.filter: later epochs train on fewer rows, so the run may have fewer steps")
     return replace(rows, samples=chosen)

@@ -16,6 +16,7 @@ from vtgrl.core.runfolder import RunFolder
 from vtgrl.core.schema import GrpoRecipe, SftRecipe
 from vtgrl.core.types import Sample
 from vtgrl.data.load import load_samples
+from vtgrl.data.select.hold_out import hold_out
 from vtgrl.data.select.rows import select_rows
 from vtgrl.eval.summary import summary_names
 from vtgrl.model.load import LoadedModel, load_model
@@ -129,8 +130,9 @@ def _check_best_metric(recipe: Any) -> None:
 def _rows(recipe: Any) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
     """Training and validation rows; validation is empty when the recipe names none."""
     data = recipe.data
-    train = select_rows(load_samples(data.source, path=data.path, videos=data.videos, limit=data.limit).samples, data.select)
+    rows, apart = hold_out(load_samples(data.source, path=data.path, videos=data.videos, limit=data.limit).samples, data.hold_out)
+    train = select_rows(rows, data.select)
     if not data.val_path:
-        return train, ()
+        return train, apart[: recipe.train.val_limit or None]
     val = load_samples(data.source, path=data.val_path, videos=data.val_videos or data.videos, limit=recipe.train.val_limit)
     return train, tuple(val.samples)
