@@ -22,7 +22,7 @@ Finish with the start and the end between <answer> and </answer>, in seconds wit
 
 Here is a complete reply to another query, "the dog jumps over the fence":
 <think>
-What is sought is the moment when the dog jumps over the fence.
+What is sought: the dog jumps over the fence.
 From 0.00s to 5.20s, the dog runs across the meadow.
 At 6.10s, it stops in front of the fence.
 From 8.50s to 12.40s, it crouches, jumps and lands on the other side.
