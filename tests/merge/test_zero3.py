@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from tests.train.kit import sft_recipe
 from vtgrl.core.errors import ConfigError
-from vtgrl.merge.zero3 import gather_state, merge_adapters, merge_checkpoint
+from vtgrl.merge.zero3 import best_of, gather_state, merge_adapters, merge_checkpoint
 from vtgrl.model.load import load_plain
 from vtgrl.model.tiny import build_tiny
 from vtgrl.train.sft import run_sft
@@ -119,3 +119,13 @@ def test_other_folders_are_refused(runs: Callable[..., Path], tmp_path: Path) ->
         merge_checkpoint(tmp_path, out=tmp_path / "out")
     with pytest.raises(ConfigError, match="not empty"):
         merge_checkpoint(runs("zero.stage=3") / "ckpt" / "step_000001", out=runs("zero.stage=3") / "model")
+
+
+def test_best_stands_for_the_checkpoint_that_validated_best(tmp_path: Path) -> None:
+    ckpt = tmp_path / "ckpt"
+    ckpt.mkdir()
+    with pytest.raises(ConfigError, match=r"best\.json: not there; the run validated nothing"):
+        best_of(ckpt / "best")
+    (ckpt / "best.json").write_text('{"checkpoint": "step_000050", "value": 0.5}')
+    assert best_of(ckpt / "best") == ckpt / "step_000050"
+    assert best_of(ckpt / "step_000100") == ckpt / "step_000100"

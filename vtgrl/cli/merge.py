@@ -11,7 +11,12 @@ from vtgrl.cli.common import Out, stdout_for_data
 
 
 def merge(
-    source: Annotated[Path, typer.Argument(metavar="RUN/ckpt/step_N", help="Checkpoint folder of a run.", show_default=False)],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN/ckpt/step_N|RUN/ckpt/best", help="Checkpoint folder of a run, or the one that validated best.", show_default=False
+        ),
+    ],
     out: Out,
 ) -> None:
     """Turn a sharded checkpoint into a Hugging Face folder.

@@ -33,13 +33,13 @@ class MergeReport:
 
 
 def merge_checkpoint(ckpt: Path | str, *, out: Path | str) -> MergeReport:
-    """`RUN/ckpt/step_N` -> `out`: safetensors with index, config, tokenizer, processor and chat template.
+    """`RUN/ckpt/step_N`, or `RUN/ckpt/best`, -> `out`: safetensors with index, config, tokenizer, processor and chat template.
 
     Raises:
         ConfigError: not a checkpoint of ours, pieces are missing, or `out` is in use.
         RunError: the written folder does not hold the same tensors.
     """
-    ckpt, out = Path(ckpt), Path(out)
+    ckpt, out = best_of(Path(ckpt)), Path(out)
     if not (ckpt / "state.json").is_file():
         raise ConfigError(f"{ckpt}: no state.json; give a checkpoint folder such as RUN/ckpt/step_000050")
     try:
@@ -54,6 +54,20 @@ def merge_checkpoint(ckpt: Path | str, *, out: Path | str) -> MergeReport:
     save_pretrained(model.to(dtype), processor, out, state=state)
     _compare(out, state)
     return MergeReport(str(out), len(state), str(dtype).removeprefix("torch."), adapters)
+
+
+def best_of(ckpt: Path) -> Path:
+    """`RUN/ckpt/best` stands for the checkpoint that validated best; any other path for itself.
+
+    Raises:
+        ConfigError: the run validated nothing.
+    """
+    if ckpt.name != "best":
+        return ckpt
+    index = ckpt.with_name("best.json")
+    if not index.is_file():
+        raise ConfigError(f"{index}: not there; the run validated nothing (train.val_every), so name a checkpoint such as step_000050")
+    return ckpt.with_name(json.loads(index.read_text())["checkpoint"])
 
 
 def gather_state(folder: Path) -> dict[str, torch.Tensor]:
