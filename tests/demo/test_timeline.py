@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from vtgrl.demo.reply import named_times, read_reply
+from vtgrl.core.named_times import named_times
+from vtgrl.demo.reply import read_reply
 from vtgrl.demo.timeline import NOTES, WHY_NONE, Bar, answer, pack, problem, reasoning, timeline
 
 TARO = (

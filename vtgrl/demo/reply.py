@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from vtgrl.core.named_times import named_times
 from vtgrl.core.reasoning import think_block
-from vtgrl.core.span_pairs import find_pairs
-from vtgrl.core.span_tokens import normalise, tokenize
 from vtgrl.core.spans import SpanKind, parse_span
 from vtgrl.core.types import Window
 
@@ -49,14 +48,3 @@ def read_reply(text: str, *, duration: float, query: str = "", cut: bool = False
     thoughts = tuple(Thought(part, named_times(part, query=query)) for part in sentences if part)
     span = parse_span(text, duration=duration, query=query)
     return Reply(text, duration, thoughts, _TAG.sub("", text[end:]).strip(), span.window, span.kind, span.flags, cut)
-
-
-def named_times(sentence: str, *, query: str = "") -> tuple[Window, ...]:
-    """Time ranges that a sentence names, each once; without any, its single times that have a unit, as moments.
-
-    Example: named_times("From 1.00s to 2.50s, it moves.") == ((1.0, 2.5),); named_times("At 6.1s, it stops.") == ((6.1, 6.1),)
-    """
-    tokens = tokenize(normalise(sentence.replace(query, " ") if query else sentence))
-    ranges = [(min(p.start, p.end), max(p.start, p.end)) for p in find_pairs(tokens) if p.unit in ("", "s")]
-    moments = [(t.value, t.value) for t in tokens if t.kind == "time" and t.unit == "s"]
-    return tuple(dict.fromkeys(ranges or moments))
