@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vtgrl.core.log import logger
+from vtgrl.core.named_times import thinks_in_times
 from vtgrl.core.schema import GrpoRecipe
 from vtgrl.core.types import Completion, Sample
 from vtgrl.model.guard import exactness_check
@@ -121,18 +122,25 @@ class Grpo:
                 "rows": float(len(completions)),
                 "tokens": float(sum(len(c.token_ids) for c in completions)),
                 "finished": float(sum(c.finish == "stop" for c in completions)),
+                "free": float(sum(not c.given for c in completions)),
+                "timed": float(
+                    sum(not r.completion.given and thinks_in_times(r.completion.text, query=r.sample.query) for r in work.rollouts.rows)
+                ),
             }
         )
         rows = max(sums["rows"], 1.0)
         out |= {"rows": sums["rows"], "answer/tokens": sums["tokens"] / rows, "answer/finished": sums["finished"] / rows}
+        out["answer/timed"] = sums["timed"] / max(sums["free"], 1.0)  # share of the policy's own thoughts that name a time
         return out | self._parity(work, completions) if results else out
 
     def _parity(self, work: PolicyUpdate, completions: Sequence[Completion]) -> dict[str, float]:
         """Sampler against trainer, over all ranks."""
         world, parity = self.session.world, compare(completions, work.scored())
+        mean, tokens = parity["rollout/logp_diff_mean"], parity["rollout/logp_tokens"]
         return {
             "rollout/logp_diff_max": max(world.gather(parity["rollout/logp_diff_max"])),
-            "rollout/logp_diff_mean": sum(world.gather(parity["rollout/logp_diff_mean"])) / world.size,
+            "rollout/logp_diff_mean": 0.0,
+            **world.mean({"rollout/logp_diff_mean": (mean * tokens, tokens)}),
             "rollout/logp_missing": sum(world.gather(parity["rollout/logp_missing"])),
         }
 
