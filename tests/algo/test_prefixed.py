@@ -48,7 +48,8 @@ def advantages(found: PrefixedRows) -> list[float | None]:
 def test_mask_keeps_what_is_better_than_the_group() -> None:
     found = ruled("mask", [2.0, 0.0, 1.0, 1.0], [1, 1, 1, 0])
     assert advantages(found) == [1.0, None, None, 0.0]  # A = 0 teaches nothing; the policy's own row stays
-    assert found.metrics == {"curriculum/adv_kept": 1.0, "curriculum/dropped": pytest.approx(2 / 3)}
+    expected = {"adv_kept": 1.0, "dropped": pytest.approx(2 / 3), "reward": 1.0, "reward_free": 1.0}
+    assert found.metrics == {f"curriculum/{key}": value for key, value in expected.items()}
     assert found.adv_NT[1].eq(0).all()
 
 
@@ -57,7 +58,8 @@ def test_own_rows_are_never_touched() -> None:
     plain = ruled("none", rewards, [0, 0, 0, 0])
     for rule in ("mask", "clone", "awr", "raft", "none"):
         assert advantages(ruled(rule, rewards, [0, 0, 0, 0])) == advantages(plain) == [1.0, -1.0, 0.0, 0.0]
-        assert ruled(rule, rewards, [0] * 4).metrics == {"curriculum/adv_kept": 0.0, "curriculum/dropped": 0.0}
+        expected = {"adv_kept": 0.0, "dropped": 0.0, "reward": 0.0, "reward_free": 1.0}
+        assert ruled(rule, rewards, [0] * 4).metrics == {f"curriculum/{key}": value for key, value in expected.items()}
 
 
 def test_clone_and_none() -> None:

@@ -62,7 +62,7 @@ def apply_rule(
     weight_N = _weight(row_N, reward_N, group_N, prefixed_N & kept_N, config)
     changed_NT = adv_NT if weight_N is None else torch.where(prefixed_N[:, None] & mask_NT, weight_N[:, None], adv_NT)
     changed_NT = torch.where(kept_N[:, None], changed_NT, 0.0)
-    return PrefixedRows(changed_NT, kept_N, _metrics(changed_NT, mask_NT, prefixed_N, kept_N))
+    return PrefixedRows(changed_NT, kept_N, _metrics(changed_NT, reward_N, mask_NT, prefixed_N, kept_N))
 
 
 def _keeps(row_N: torch.Tensor, reward_N: torch.Tensor, group_N: torch.Tensor, config: PrefixedConfig) -> torch.Tensor:
@@ -95,15 +95,22 @@ def _per_group(value_N: torch.Tensor, group_N: torch.Tensor, reduce: str, start:
     return value_N.new_full((len(ids),), start).scatter_reduce(0, index_N, value_N, reduce)[index_N]
 
 
-def _metrics(adv_NT: torch.Tensor, mask_NT: torch.Tensor, prefixed_N: torch.Tensor, kept_N: torch.Tensor) -> dict[str, float]:
-    """`adv_kept`: mean of what the kept prefixed rows train with; `dropped`: share of the prefixed rows that train nothing."""
-    rows_N, alive_N = prefixed_N & kept_N, mask_NT.any(1)
-    count, total = int(prefixed_N.sum()), int((rows_N & alive_N).sum())
-    kept_adv = (adv_NT.sum(1) / mask_NT.sum(1).clamp(min=1))[rows_N & alive_N]
+def _metrics(
+    adv_NT: torch.Tensor, reward_N: torch.Tensor, mask_NT: torch.Tensor, prefixed_N: torch.Tensor, kept_N: torch.Tensor
+) -> dict[str, float]:
+    """`adv_kept`: mean of what the kept prefixed rows train with; `dropped`: share of the prefixed rows that train nothing;
+    `reward` and `reward_free`: mean reward of prefixed and of own rows. 0 where there is no such row."""
+    adv_N = adv_NT.sum(1) / mask_NT.sum(1).clamp(min=1)
     return {
-        "curriculum/adv_kept": float(kept_adv.mean()) if total else 0.0,
-        "curriculum/dropped": float((prefixed_N & ~kept_N).sum()) / count if count else 0.0,
+        "curriculum/adv_kept": _mean(adv_N[prefixed_N & kept_N & mask_NT.any(1)]),
+        "curriculum/dropped": _mean((~kept_N)[prefixed_N].double()),
+        "curriculum/reward": _mean(reward_N[prefixed_N & reward_N.isfinite()]),
+        "curriculum/reward_free": _mean(reward_N[~prefixed_N & reward_N.isfinite()]),
     }
+
+
+def _mean(values: torch.Tensor) -> float:
+    return float(values.mean()) if values.numel() else 0.0
 
 
 def as_cloning(inputs: LossInputs, prefixed_N: torch.Tensor) -> LossInputs:
