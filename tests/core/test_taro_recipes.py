@@ -67,7 +67,6 @@ def test_the_small_ones_share_their_form() -> None:
     from vtgrl.core.schema import SftRecipe
 
     start, run = load_recipe(SftRecipe, file="tiny/taro_sft"), recipe("tiny/taro")
-    assert run.data.prompt.config.times_last == start.data.prompt.config.times_last
     assert run.data.prompt.config.instruction is start.data.prompt.config.instruction is False
     assert start.data.prompt.config.event_share <= 0.2  # what the curriculum teaches can be seen
     assert run.validation.max_tokens == run.rollout.sampling.max_tokens

@@ -18,15 +18,13 @@ def stated_range(text: str) -> Window | None:
     return (times[0], times[-1]) if times else None
 
 
-def sentence(caption: Caption, *, duration: float, times_last: bool = False) -> str:
-    """The caption with its time range in front (or behind), ended at the clip's end; as it is when it states its own range already."""
+def sentence(caption: Caption, *, duration: float) -> str:
+    """The caption with its time range in front, ended at the clip's end; as it is when it states its own range already."""
     if stated_range(caption.text) == (caption.start, caption.end):
         return caption.text
-    moment = caption.start == caption.end
-    times = seconds(caption.start) if moment else f"{seconds(caption.start)} to {seconds(min(caption.end, duration))}"
-    if times_last:
-        return f"{caption.text.rstrip().removesuffix('.')} {'at' if moment else 'from'} {times}."
-    return f"{'At' if moment else 'From'} {times}, {caption.text}"
+    if caption.start == caption.end:
+        return f"At {seconds(caption.start)}, {caption.text}"
+    return f"From {seconds(caption.start)} to {seconds(min(caption.end, duration))}, {caption.text}"
 
 
 def seconds(time: float) -> str:

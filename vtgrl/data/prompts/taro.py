@@ -36,9 +36,6 @@ class TaroPrompt:
     """TaRO's form."""
 
     instruction: bool = opt(True, "false: the query alone, for tiny models, which learn the form from SFT")
-    times_last: bool = opt(
-        False, "thoughts name what happens before its time range; for tiny models, which find it by the name. Off: as published"
-    )
     event_share: float = opt(
         1.0,
         "SFT: share of the rows (chosen by id) whose thought names the captions and the span; the others' thought only names the query",
@@ -57,7 +54,7 @@ def taro(sample: Sample, *, duration: float, config: TaroPrompt) -> Chat:
     need_span(sample, "taro")
     query = clean_query(sample)
     opener = f"What is sought: {query}" + "." * (query[-1:] not in END_MARKS)
-    events = tuple(caption_lines(sample, duration, times_last=config.times_last))
+    events = tuple(caption_lines(sample, duration))
     user = TEXT.format(query=query) if config.instruction else query
     with_events = derive_seed("taro", sample.id) < config.event_share * 2**31
     target = _target(sample, opener, events if with_events else None, duration)

@@ -64,14 +64,14 @@ def thought_and_answer(thought: str, answer: str) -> str:
     return f"<think>\n{thought}\n</think>\n<answer>{answer}</answer>"
 
 
-def caption_lines(sample: Sample, duration: float, *, times_last: bool = False) -> list[str]:
-    """One line for each caption that begins inside the clip, with its time range in front (or behind), in order of time.
+def caption_lines(sample: Sample, duration: float) -> list[str]:
+    """One line for each caption that begins inside the clip, with its time range, in order of time.
 
     Raises:
         DataError: a caption holds a special token, or a tag that would end the thought.
     """
     inside = sorted((c for c in sample.captions if c.start < duration), key=lambda c: (c.start, c.end))
-    return [_one_line(no_special_token(sentence(c, duration=duration, times_last=times_last), sample), sample) for c in inside]
+    return [_one_line(no_special_token(sentence(c, duration=duration), sample), sample) for c in inside]
 
 
 def _one_line(text: str, sample: Sample) -> str:
