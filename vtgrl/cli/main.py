@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vtgrl import __version__
-from vtgrl.cli import bench, data, doctor, evaluate, ls, merge, quickstart, recipes, train
+from vtgrl.cli import bench, data, demo, doctor, evaluate, ls, merge, quickstart, recipes, train
 from vtgrl.core.errors import VtgrlError
 from vtgrl.core.log import setup_logging
 
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command("quickstart", rich_help_panel="Start")(quickstart.quickstart)
 app.command("doctor", rich_help_panel="Start")(doctor.doctor)
+app.command("demo", rich_help_panel="Start")(demo.demo)
 app.command("merge", rich_help_panel="Work")(merge.merge)
 app.command("bench", rich_help_panel="Work")(bench.bench)
 app.command("ls", rich_help_panel="Look up")(ls.ls)

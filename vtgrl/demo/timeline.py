@@ -31,7 +31,7 @@ CUT = "The reply was cut at the limit of tokens (sampling.max_tokens)."
 
 
 class Bar(NamedTuple):
-    """`window`: inside the clip. `label` stands in the bar, `title` is its tooltip."""
+    """`window`: inside the clip. `label` stands in the bar (a bar is often too short for more than a number), `title` is its tooltip."""
 
     window: Window
     label: str
@@ -40,12 +40,11 @@ class Bar(NamedTuple):
 
 def timeline(reply: Reply, *, truth: Window | None = None) -> str:
     """Rows of bars over one time axis: the answer, the times of the reasoning, the true window when it is known."""
-    answer = [] if reply.window is None else [Bar(reply.window, span_text(reply.window), f"answer: {span_text(reply.window)}")]
-    rows = [_row("Answer", answer, kind="answer", duration=reply.duration)]
+    rows = [_one("Answer", reply.window, duration=reply.duration)]
     for n, lane in enumerate(pack(_thought_bars(reply))):
         rows.append(_row("" if n else "Reasoning", lane, kind="thought", duration=reply.duration))
     if truth is not None:
-        rows.append(_row("Truth", [Bar(truth, span_text(truth), f"truth: {span_text(truth)}")], kind="truth", duration=reply.duration))
+        rows.append(_one("Truth", truth, duration=reply.duration))
     summary = f"answer {span_text(reply.window)}" if reply.window else "no time span in the answer"
     head = '<div class="vt-over"><div class="vt-head"></div></div>'
     attributes = f'data-duration="{reply.duration:.3f}" aria-label="{summary}, clip of {reply.duration:.2f} s"'
@@ -117,9 +116,20 @@ def _in_clip(window: Window, duration: float) -> bool:
     return window[0] <= duration and window[1] >= 0.0
 
 
-def _row(name: str, bars: list[Bar], *, kind: str, duration: float) -> str:
+def _one(name: str, window: Window | None, *, duration: float) -> str:
+    """A row with one window, which is written behind it."""
+    value = "none" if window is None else span_text(window)
+    bars = [] if window is None else [Bar(window, "", f"{name}: {value}")]
+    return _row(name, bars, kind=name.lower(), duration=duration, value=value)
+
+
+def _row(name: str, bars: list[Bar], *, kind: str, duration: float, value: str = "") -> str:
     drawn = "".join(_bar(bar, kind=kind, duration=duration) for bar in bars)
-    return f'<div class="vt-row"><span class="vt-name">{name}</span><div class="vt-track vt-track-{kind}">{drawn}</div></div>'
+    return _cells(name, f'<div class="vt-track vt-track-{kind}">{drawn}</div>', value)
+
+
+def _cells(name: str, middle: str, value: str) -> str:
+    return f'<div class="vt-row"><span class="vt-name">{name}</span>{middle}<span class="vt-value">{value}</span></div>'
 
 
 def _bar(bar: Bar, *, kind: str, duration: float) -> str:
@@ -131,7 +141,7 @@ def _bar(bar: Bar, *, kind: str, duration: float) -> str:
 
 def _axis(duration: float) -> str:
     marks = "".join(f'<span style="left:{_percent(t, duration)}">{number(t)}</span>' for t in ticks(0.0, duration, about=8))
-    return f'<div class="vt-row"><span class="vt-name vt-soft">seconds</span><div class="vt-axis">{marks}</div></div>'
+    return _cells("", f'<div class="vt-axis">{marks}</div>', "seconds")
 
 
 def _percent(time: float, duration: float) -> str:
