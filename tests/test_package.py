@@ -22,7 +22,7 @@ from vtgrl.core.recipe import recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "vtgrl"
-LAYERS = (("core",), ("algo", "data"), ("rollout", "reward", "model"), ("train", "eval", "merge"), ("bench",), ("cli", "quickstart"))
+LAYERS = (("core",), ("algo", "data"), ("rollout", "reward", "model"), ("train", "eval", "merge"), ("bench",), ("cli", "demo", "quickstart"))
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
 CONFINED = {
     "vllm": {"rollout/engines/vllm_colocate.py", "rollout/engines/vllm_llm.py"},
@@ -30,7 +30,7 @@ CONFINED = {
 }
 DISTRIBUTION = {"yaml": "pyyaml", "PIL": "pillow", "markupsafe": "jinja2", "huggingface_hub": "huggingface-hub"}
 """Import name -> what pyproject calls it, where they differ (markupsafe comes with jinja2)."""
-OPTIONAL = {"vllm", "flash_attn"}
+OPTIONAL = {"vllm", "flash_attn", "gradio"}
 
 
 @cache

@@ -31,7 +31,7 @@ def demo(
 ) -> None:
     """A web page: upload a clip, ask, see the reasoning's time ranges and the answer under the player. Prints its address.
 
-    Needs pip install 'vtgrl[demo]'.
+    Needs Gradio: install vtgrl with the extra demo.
 
     Example: vtgrl demo -m runs/taro/model
 
