@@ -22,7 +22,14 @@ from vtgrl.core.recipe import recipe_names
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "vtgrl"
-LAYERS = (("core",), ("algo", "data"), ("rollout", "reward", "model"), ("train", "eval", "merge"), ("bench",), ("cli", "demo", "quickstart"))
+LAYERS = (
+    ("core",),
+    ("algo", "data"),
+    ("rollout", "reward", "model"),
+    ("train", "eval", "merge"),
+    ("bench",),
+    ("cli", "demo", "quickstart"),
+)
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
 CONFINED = {
     "vllm": {"rollout/engines/vllm_colocate.py", "rollout/engines/vllm_llm.py"},
