@@ -46,19 +46,27 @@ class Kit:
         return engine
 
     def shake(self, scale: float = 0.02, seed: int = 1) -> None:
-        """Change every weight a little, as an optimizer step would."""
+        """Change every weight that trains a little, as an optimizer step would."""
         g = torch.Generator().manual_seed(seed)
         with torch.no_grad():
-            for param in self.policy.hf.parameters():
+            for param in (p for p in self.policy.hf.parameters() if p.requires_grad):
                 param.add_(scale * torch.randn(param.shape, generator=g))
 
 
-def load_kit(folder: Path, world: Path | None, *, like: Kit | None = None, lora: LoraConfig | None = None, count: int = 3) -> Kit:
+def load_kit(
+    folder: Path,
+    world: Path | None,
+    *,
+    like: Kit | None = None,
+    lora: LoraConfig | None = None,
+    freeze: Sequence[str] = (),
+    count: int = 3,
+) -> Kit:
     """`world`: folder of generated clips, None for a text model. `like`: take builder and prompts from there.
 
     Clips are cut to different lengths, so prompts have different lengths and the clips different frame rates.
     """
-    loaded = load_model(folder, dtype="fp32", lora=lora)
+    loaded = load_model(folder, dtype="fp32", lora=lora, freeze=freeze)
     if like is not None:
         return Kit(loaded, like.builder, like.prompts, folder)
     builder = PromptBuilder(

@@ -96,3 +96,15 @@ def test_a_deep_sleep_needs_a_publish_a_light_one_does_not() -> None:
         held.require(0)
     held.published(0)
     held.require(0)
+
+
+def test_only_the_policy_that_was_published_whole_can_be_published_in_part() -> None:
+    held, policy, other = HeldWeights(), object(), object()
+    assert not held.partial(policy)  # the start model's weights are not a resumed policy's
+    held.published(1, policy=policy)
+    assert held.partial(policy)
+    assert not held.partial(other)
+    held.slept(1)
+    assert held.partial(policy)
+    held.slept(2)
+    assert not held.partial(policy)

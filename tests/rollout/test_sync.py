@@ -10,7 +10,7 @@ from torch import nn
 
 from vtgrl.core.schema import LoraConfig
 from vtgrl.model.load import load_model, load_plain
-from vtgrl.rollout.sync import full_numel, iter_module_weights, iter_weights, plan_buckets, weight_items
+from vtgrl.rollout.sync import full_numel, iter_module_weights, iter_weights, plan_buckets, untrained_names, weight_items
 
 
 def names_on_disk(folder: Path) -> set[str]:
@@ -82,3 +82,27 @@ def test_adapters_are_merged_and_never_sent(tiny_dir: Callable[[str], Path], fam
             adapted += 1
         assert torch.allclose(sent[name], want, atol=1e-6)
     assert adapted == 2 * policy.hf.config.get_text_config().num_hidden_layers
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "text"])
+def test_an_adapter_on_q_alone_sends_all_of_its_module(tiny_dir: Callable[[str], Path], family: str) -> None:
+    """vLLM fuses q, k and v: it takes all of them or none. Everything else stays."""
+    policy = load_model(tiny_dir(family), dtype="fp32", lora=LoraConfig(r=2, targets=("q_proj",))).policy
+    whole = dict(iter_weights(policy, bucket_bytes=10**6))
+    sent = dict(iter_weights(policy, bucket_bytes=10**6, trained_only=True))
+    assert sent.keys() == {n for n in whole if ".self_attn." in n}
+    assert all(torch.equal(sent[n], whole[n]) for n in sent)
+    assert untrained_names(policy) == whole.keys() - sent.keys()
+
+
+def test_frozen_parts_are_left_out(tiny_dir: Callable[[str], Path]) -> None:
+    policy = load_model(tiny_dir("qwen2_5_vl"), dtype="fp32", freeze=["vision", "embed"]).policy
+    names = {name for name, _ in iter_weights(policy, bucket_bytes=10**6, trained_only=True)}
+    assert {n for n in names if n.startswith("visual.")} == {n for n in names if n.startswith("visual.merger.")}
+    assert "model.embed_tokens.weight" not in names
+    assert {"model.norm.weight", "lm_head.weight", "visual.merger.ln_q.weight"} <= names
+
+
+def test_with_nothing_frozen_everything_is_sent(tiny_dir: Callable[[str], Path]) -> None:
+    policy = load_model(tiny_dir("qwen3_vl"), dtype="fp32").policy
+    assert not untrained_names(policy)

@@ -178,13 +178,50 @@ def test_adapters_arrive_merged(running: Running) -> None:
         running.engine.generate(kit.prompts, n=1, sampling=SAMPLING, seed=0, version=0)
 
 
+@pytest.mark.parametrize(
+    "parts", [{"freeze": ("vision",)}, {"freeze": ("vision", "merger", "embed")}, {"lora": LoraConfig(r=4, targets=("q_proj", "up_proj"))}]
+)
+def test_frozen_weights_are_sent_once(running: Running, monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any]) -> None:
+    """vLLM holds q, k and v as one weight: an adapter on q alone must not spoil the other two."""
+    kit = running.make_kit(running.family, **parts)
+    whole, counts = running.engine.backend.reload, []  # type: ignore[attr-defined]
+
+    def counting(weights: Any, *, kept: frozenset[str]) -> None:
+        sent = list(weights)
+        counts.append(sum(w.numel() for _, w in sent))
+        whole(sent, kept=kept)
+
+    monkeypatch.setattr(running.engine.backend, "reload", counting)  # type: ignore[attr-defined]
+    for seed in (1, 2, 3):
+        kit.shake(seed=seed)
+        running.publish(kit)
+        assert parity(kit.policy, kit.prompts, running.draw(kit)) <= 1e-5
+    assert counts[1] == counts[2] <= counts[0]
+    if running.family != "text" or "lora" in parts:
+        assert counts[1] < counts[0]
+
+
+def test_a_weight_that_trains_is_missed_also_when_others_are_kept(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit = running.make_kit(running.family, freeze=("vision", "merger", "embed"))
+    running.publish(kit)
+    whole = running.engine.backend.reload  # type: ignore[attr-defined]
+
+    def without_a_norm(weights: Any, *, kept: frozenset[str]) -> None:
+        assert kept
+        whole([(n, w) for n, w in weights if not n.endswith("layers.0.input_layernorm.weight")], kept=kept)
+
+    monkeypatch.setattr(running.engine.backend, "reload", without_a_norm)  # type: ignore[attr-defined]
+    with pytest.raises(RunError, match=r"vLLM got no weights for \S*layers\.0\.input_layernorm\.weight:"):
+        running.publish(kit)
+
+
 def test_weights_that_vllm_misses_are_an_error(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM only warns, and goes on with the old ones."""
     kit = running.make_kit(running.family)
     whole = running.engine.backend.reload  # type: ignore[attr-defined]
 
-    def without_a_norm(weights: Any) -> None:
-        whole([(n, w) for n, w in weights if not n.endswith("layers.0.input_layernorm.weight")])
+    def without_a_norm(weights: Any, *, kept: frozenset[str]) -> None:
+        whole([(n, w) for n, w in weights if not n.endswith("layers.0.input_layernorm.weight")], kept=kept)
 
     monkeypatch.setattr(running.engine.backend, "reload", without_a_norm)  # type: ignore[attr-defined]
     with pytest.raises(RunError, match=r"vLLM got no weights for .*layers\.0\.input_layernorm\.weight"):

@@ -18,7 +18,7 @@ from vtgrl.core.schema import SamplingConfig
 from vtgrl.core.types import Sample
 from vtgrl.model.types import Medium, Prompt
 from vtgrl.rollout.engines.vllm_colocate import VllmColocate, VllmColocateConfig, request_of, sampled_logprobs
-from vtgrl.rollout.engines.vllm_llm import InProcessVllm, check_context, import_vllm
+from vtgrl.rollout.engines.vllm_llm import InProcessVllm, check_context, import_vllm, short_name
 from vtgrl.rollout.protocol import EngineContext
 
 SAMPLING = SamplingConfig(temperature=0.7, top_p=0.9, top_k=20, max_tokens=30)
@@ -52,11 +52,12 @@ class FakeVllm:
         ]
         return SimpleNamespace(prompt_token_ids=self.prompt_ids or request["prompt_token_ids"], outputs=answers[::-1])
 
-    def reload(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def reload(self, weights: Iterable[tuple[str, torch.Tensor]], *, kept: frozenset[str]) -> None:
         assert self.awake
-        ((_, value),) = weights
-        self.weight = value.clone()
-        self.events.append("reload")
+        sent = dict(weights)
+        assert not kept & sent.keys()
+        self.weight = sent["weight"].clone()
+        self.events.append(f"reload {len(sent)}")
 
     def sleep(self, level: int) -> None:
         self.awake = False
@@ -79,9 +80,11 @@ class Builder:
         return " ".join(map(str, ids))
 
 
-def policy(value: float) -> Any:
+def policy(value: float, *, frozen: bool = False) -> Any:
     hf = nn.Module()
     hf.weight = nn.Parameter(torch.tensor([value]))
+    if frozen:
+        hf.tower = nn.Parameter(torch.zeros(1), requires_grad=False)
     return SimpleNamespace(hf=hf, family=SimpleNamespace(checkpoint_name=lambda name: name))
 
 
@@ -223,7 +226,33 @@ def test_a_deep_sleep_forces_a_publish() -> None:
     engine.publish(policy(5.0), version=1)
     (group,) = engine.generate([prompt_of()], n=1, sampling=SAMPLING, seed=1, version=1)
     assert group[0].token_ids[0] == 5
-    assert fake.events == ["sleep 2", "wake", "reload", "sleep 2"]
+    assert fake.events == ["sleep 2", "wake", "reload 1", "sleep 2"]
+
+
+def test_frozen_weights_are_published_once() -> None:
+    """All weights of a policy that the engine has not had, or has lost; then those that train."""
+    fake = FakeVllm()
+    engine, one, other = engine_of(fake, sleep_level=2), policy(5.0, frozen=True), policy(6.0, frozen=True)
+    for version, chosen in enumerate((one, one, other, other)):
+        engine.publish(chosen, version=version)
+    assert fake.events == ["reload 2", "reload 1", "reload 2", "reload 1"]
+    engine.generate([prompt_of()], n=1, sampling=SAMPLING, seed=0, version=3)
+    engine.publish(other, version=4)
+    assert fake.events[4:] == ["sleep 2", "wake", "reload 2"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "checkpoint"),
+    [
+        ("language_model.model.layers.3.self_attn.qkv_proj.bias", "model.layers.3.self_attn.q_proj.bias"),
+        ("language_model.model.layers.0.mlp.gate_up_proj.weight", "model.language_model.layers.0.mlp.gate_proj.weight"),
+        ("visual.blocks.1.attn.qkv.weight", "model.visual.blocks.1.attn.qkv.weight"),
+        ("language_model.lm_head.weight", "lm_head.weight"),
+    ],
+)
+def test_names_of_vllm_and_of_checkpoints_meet(theirs: str, checkpoint: str) -> None:
+    assert short_name(theirs) == short_name(checkpoint)
+    assert short_name(theirs) != short_name(checkpoint.replace("proj", "norm").replace("visual", "audio").replace("lm_", ""))
 
 
 def test_a_light_sleep_keeps_the_weights() -> None:

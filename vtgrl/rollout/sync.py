@@ -1,5 +1,8 @@
 """The policy's weights as a checkpoint has them, streamed in buckets: full tensors, adapters merged, plain names.
 
+An engine that already holds a policy's weights only needs those that train (`trained_only`): a frozen tower is neither gathered nor
+sent again.
+
 Under ZeRO-3 a parameter holds no elements between uses (`numel()` is 0): sizes come from `ds_numel`, and a bucket is
 gathered on all ranks at once, so every rank has to iterate to the end.
 """
@@ -28,6 +31,11 @@ class WeightItem:
     def nbytes(self) -> int:
         """Bytes of all parameters when gathered."""
         return sum(full_numel(p) * p.element_size() for p in self.gather)
+
+    @property
+    def trains(self) -> bool:
+        """Whether an optimizer step changes the tensor."""
+        return any(p.requires_grad for p in self.gather)
 
 
 def full_numel(param: nn.Parameter) -> int:
@@ -77,23 +85,46 @@ def plain_name(name: str) -> str:
     return name.replace(".base_layer.", ".")
 
 
-def iter_module_weights(hf: nn.Module, *, bucket_bytes: int) -> Iterator[tuple[str, torch.Tensor]]:
+def trained_items(hf: nn.Module) -> list[WeightItem]:
+    """The items that an optimizer step can change, and the linear layers beside them in the same module: an engine may hold
+    q, k and v (or gate and up) as one weight, and vLLM fills such a weight anew from what it gets (measured: the rest is garbage).
+    """
+    items, linear = weight_items(hf), _linear_parents(hf)
+    places = [linear.get(item.name.rpartition(".")[0], item.name) for item in items]
+    moving = {place for item, place in zip(items, places, strict=True) if item.trains}
+    return [item for item, place in zip(items, places, strict=True) if place in moving]
+
+
+def _linear_parents(hf: nn.Module) -> dict[str, str]:
+    """Plain path of every linear layer -> path of the module that it is in."""
+    paths = [plain_name(f"{name}.").removesuffix(".") for name, module in hf.named_modules() if isinstance(module, nn.Linear)]
+    return {path: path.rpartition(".")[0] for path in paths}
+
+
+def iter_module_weights(hf: nn.Module, *, bucket_bytes: int, trained_only: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
     """(module name, full tensor in its own dtype) of every item (collective under ZeRO-3).
 
     A gathered or merged tensor is a copy that stays valid; an unsharded one is the parameter's own memory.
     """
-    items = weight_items(hf)
+    items = trained_items(hf) if trained_only else weight_items(hf)
     for bucket in plan_buckets([item.nbytes for item in items], bucket_bytes):
         chosen = [items[i] for i in bucket]
         with torch.no_grad(), _gathered([p for item in chosen for p in item.gather]):
             tensors = [(item.name, _full(item)) for item in chosen]
-        yield from tensors
+        while tensors:  # what was taken is free again before the next bucket is gathered
+            yield tensors.pop(0)
 
 
-def iter_weights(policy: Any, *, bucket_bytes: int) -> Iterator[tuple[str, torch.Tensor]]:
+def iter_weights(policy: Any, *, bucket_bytes: int, trained_only: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
     """(checkpoint name, full tensor) of every weight of `policy`, as vLLM's `load_weights` takes them (collective)."""
-    for name, tensor in iter_module_weights(policy.hf, bucket_bytes=bucket_bytes):
+    for name, tensor in iter_module_weights(policy.hf, bucket_bytes=bucket_bytes, trained_only=trained_only):
         yield policy.family.checkpoint_name(name), tensor
+
+
+def untrained_names(policy: Any) -> frozenset[str]:
+    """Checkpoint names of the weights that `trained_only` leaves out."""
+    sent = {item.name for item in trained_items(policy.hf)}
+    return frozenset(policy.family.checkpoint_name(item.name) for item in weight_items(policy.hf) if item.name not in sent)
 
 
 def _adapter_layers(hf: nn.Module) -> dict[str, Any]:

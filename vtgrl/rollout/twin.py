@@ -29,9 +29,9 @@ class Twin:
         self.model.eval().requires_grad_(False)
         self._filled = False
 
-    def fill(self, policy: Any, *, bucket_bytes: int) -> None:
-        """Take the policy's weights, adapters merged (collective)."""
-        for name, tensor in iter_module_weights(policy.hf, bucket_bytes=bucket_bytes):
+    def fill(self, policy: Any, *, bucket_bytes: int, trained_only: bool = False) -> None:
+        """Take the policy's weights, adapters merged (collective). `trained_only`: the frozen ones are here already."""
+        for name, tensor in iter_module_weights(policy.hf, bucket_bytes=bucket_bytes, trained_only=trained_only):
             if self._filled:
                 self.model.get_parameter(name).data.copy_(tensor)
             else:

@@ -91,7 +91,7 @@ class HfEngine:
     def publish(self, policy: Any, *, version: int) -> None:
         """Take the policy's weights (collective under ZeRO-3; else the policy's own memory is used, nothing is copied)."""
         self._model = self._take(policy)
-        self.held.published(version)
+        self.held.published(version, policy=policy)
 
     def close(self) -> None:
         """Free the copy (the policy itself stays)."""
@@ -103,7 +103,7 @@ class HfEngine:
             return policy.hf
         if self._twin is None:
             self._twin = Twin(policy)
-        self._twin.fill(policy, bucket_bytes=self.config.bucket_mb * MIB)
+        self._twin.fill(policy, bucket_bytes=self.config.bucket_mb * MIB, trained_only=self.held.partial(policy))
         return self._twin.model
 
     def _completion(self, drawn: Drawn) -> Completion:

@@ -19,7 +19,7 @@ from vtgrl.rollout.held import HeldWeights
 from vtgrl.rollout.limits import answer_limit, member_prefixes
 from vtgrl.rollout.protocol import EngineContext, Prefixes
 from vtgrl.rollout.seeds import prompt_seeds
-from vtgrl.rollout.sync import iter_weights
+from vtgrl.rollout.sync import iter_weights, untrained_names
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -46,8 +46,8 @@ class Backend(Protocol):
     def generate(self, requests: Sequence[dict[str, Any]], params: Sequence[dict[str, Any]]) -> list[Any]:
         """One RequestOutput a request, in order."""
 
-    def reload(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Replace all weights, reset all caches."""
+    def reload(self, weights: Iterable[tuple[str, torch.Tensor]], *, kept: frozenset[str]) -> None:
+        """Replace all weights but those named in `kept`, reset all caches."""
 
     def sleep(self, level: int) -> None:
         """Free memory."""
@@ -148,10 +148,12 @@ class VllmColocate:
         return [group if len(group) == n else group * n for group in answers]  # greedy answers are drawn once
 
     def publish(self, policy: Any, *, version: int) -> None:
-        """Take the policy's weights (collective under ZeRO-3: every rank publishes)."""
+        """Take the policy's weights (collective under ZeRO-3: every rank publishes); from the second time on, those that train."""
         self._wake()
-        self.backend.reload(iter_weights(policy, bucket_bytes=self.config.bucket_mb * MIB))
-        self.held.published(version)
+        partial = self.held.partial(policy)
+        weights = iter_weights(policy, bucket_bytes=self.config.bucket_mb * MIB, trained_only=partial)
+        self.backend.reload(weights, kept=untrained_names(policy) if partial else frozenset())
+        self.held.published(version, policy=policy)
 
     def close(self) -> None:
         """Free the engine's memory."""

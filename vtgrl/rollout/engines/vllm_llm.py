@@ -119,14 +119,20 @@ class InProcessVllm:
         with kept_generators():
             return self.llm.generate(list(requests), [self._sampling_params(**p) for p in params], use_tqdm=False)
 
-    def reload(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Replace all weights in place and forget everything that was computed with the old ones.
+    def reload(self, weights: Iterable[tuple[str, torch.Tensor]], *, kept: frozenset[str] = frozenset()) -> None:
+        """Replace weights in place and forget everything that was computed with the old ones.
+
+        Args:
+            weights: checkpoint names and tensors; of a weight that vLLM fuses from several (qkv, gate and up) all or none.
+            kept: checkpoint names of those that stay as they are.
 
         Raises:
-            RunError: some layer of vLLM's model got no weights (it would go on with its old ones).
+            RunError: some other layer of vLLM's model got no weights (it would go on with its old ones).
         """
         with left_out() as missing:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        known = set(map(short_name, kept))
+        missing = {name for name in missing if short_name(name) not in known}
         if missing:
             raise RunError(f"vLLM got no weights for {', '.join(sorted(missing))}: its model and the trainer's differ")
         self.llm.reset_prefix_cache()
@@ -149,6 +155,18 @@ class InProcessVllm:
             self.llm.llm_engine.engine_core.shutdown()
         self.llm = None
         torch.set_num_threads = self._set_num_threads
+
+
+FUSED = {"qkv_proj": "q_proj", "gate_up_proj": "gate_proj"}
+"""vLLM's name of a layer that it fuses -> the first of those in a checkpoint."""
+
+
+def short_name(name: str) -> str:
+    """A parameter's name without what vLLM's model and a checkpoint say differently.
+
+    Example: short_name("language_model.model.layers.0.self_attn.qkv_proj.weight") == "layers.0.self_attn.q_proj.weight"
+    """
+    return ".".join(FUSED.get(part, part) for part in name.split(".") if part not in ("model", "language_model"))
 
 
 def one_line(error: Exception) -> str:
