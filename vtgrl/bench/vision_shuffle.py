@@ -55,6 +55,8 @@ def _measure(kit: Kit, config: ShuffledConfig, *, granularity: Granularity) -> d
 def _embedding_difference(policy: Any, variant: Any) -> float:
     """Assembled from the true clip's slices and the dirty ones, against the whole shuffled clip through the tower."""
     assembled, _ = policy.vision.run([variant])
-    whole = policy.family.encode_vision(policy.hf, variant.pixel_values, torch.tensor([variant.grid_thw]))
+    whole = policy.family.encode_vision(
+        policy.hf, variant.pixel_values.to(policy.device), torch.tensor([variant.grid_thw], device=policy.device)
+    )
     parts = zip((assembled.embeds_VD, *assembled.deepstack), (whole.embeds_VD, *whole.deepstack), strict=True)
     return max((a - b).abs().max().item() for a, b in parts)

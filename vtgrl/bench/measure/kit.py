@@ -20,7 +20,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from vtgrl.core.errors import ConfigError
 from vtgrl.core.registry import get, opt
+from vtgrl.core.schema import Dtype
 from vtgrl.core.types import Sample
+from vtgrl.model.load import DTYPES, load_parts
 from vtgrl.model.policy import Policy
 from vtgrl.model.tiny import build_tiny
 from vtgrl.model.types import Medium, PackedGroup, Prompt
@@ -34,10 +36,12 @@ FIRST_ID, PAST_ID = 20, 300
 
 @dataclass(frozen=True)
 class Kit:
-    """A tiny checkpoint of family `name` and what is needed to make prompts for it."""
+    """A tiny checkpoint of family `name` and what is needed to make prompts for it. `dtype`, `device`: of the models it loads."""
 
     folder: Path
     name: str
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
 
     @cached_property
     def family(self) -> Any:
@@ -54,12 +58,12 @@ class Kit:
         """Hugging Face processor; a tokenizer for a text model."""
         return (AutoTokenizer if self.name == "text" else AutoProcessor).from_pretrained(self.folder)
 
-    def hf(self, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+    def hf(self, dtype: torch.dtype | None = None, **changes: Any) -> Any:
         """The plain Hugging Face model, in eval mode."""
         auto = AutoModelForCausalLM if self.name == "text" else AutoModelForImageTextToText
-        return auto.from_pretrained(self.folder, dtype=dtype, **changes)
+        return auto.from_pretrained(self.folder, dtype=dtype or self.dtype, **changes).to(self.device)
 
-    def policy(self, dtype: torch.dtype = torch.float32, *, frozen: bool = False) -> Policy:
+    def policy(self, dtype: torch.dtype | None = None, *, frozen: bool = False) -> Policy:
         """`frozen`: tower and merger do not train."""
         hf = self.hf(dtype)
         if frozen:
@@ -97,22 +101,28 @@ class Kit:
 
 @dataclass(frozen=True)
 class TinyConfig:
-    """Size of a random model, fp32."""
+    """The model, random and tiny unless `model` names one."""
 
+    model: str = opt("", "model folder to use in place of a random model; `family`, `hidden` and `layers` then say nothing")
+    dtype: Dtype = opt("fp32", "type of the weights")
     hidden: int = opt(128, "width of the text model, a multiple of 32", ge=32)
     layers: int = opt(4, "depth of the text model", ge=1)
 
 
 @contextmanager
 def tiny_kit(family: str, config: TinyConfig) -> Iterator[Kit]:
-    """A `Kit` in a temporary folder, gone afterwards.
+    """A `Kit` of `config.model`, or of a random model in a temporary folder that is gone afterwards; on the GPU if there is one.
 
     Raises:
-        ConfigError: a width that does not divide into heads.
+        ConfigError: a width that does not divide into heads; no such model.
     """
     disable_progress_bar()  # of saving and loading a megabyte
+    place = {"dtype": DTYPES[config.dtype], "device": "cuda" if torch.cuda.is_available() else "cpu"}
+    if config.model:
+        yield Kit(Path(config.model), load_parts(config.model).family.name, **place)
+        return
     with TemporaryDirectory(prefix="vtgrl-bench-") as folder:
-        yield Kit(build_tiny(Path(folder) / family, family=family, hidden=config.hidden, layers=config.layers), family)
+        yield Kit(build_tiny(Path(folder) / family, family=family, hidden=config.hidden, layers=config.layers), family, **place)
 
 
 def answers(lengths: Sequence[int], *, seed: int = 0) -> tuple[tuple[int, ...], ...]:
@@ -143,6 +153,11 @@ def relative(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> fl
     assert a.keys() == b.keys(), a.keys() ^ b.keys()
     difference = sum((a[n].double() - b[n].double()).square().sum() for n in b)
     return float((difference / sum(b[n].double().square().sum() for n in b)).sqrt())
+
+
+def with_zeros(gradients: Mapping[str, torch.Tensor], like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Zeros for the parameters of `like` that have none: a tower that no token went through has a zero gradient in ours, none elsewhere."""
+    return {n: gradients[n] if n in gradients else torch.zeros_like(g) for n, g in like.items()}
 
 
 def weighted(values_R: torch.Tensor, *, seed: int = 5) -> torch.Tensor:

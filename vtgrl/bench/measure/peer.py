@@ -27,14 +27,14 @@ def score_batch(hf: Any, batch: Sequence[Pair], *, full_logits: bool) -> torch.T
     `full_logits`: the head runs on every token (the default of a Hugging Face forward); else from the first token that
     predicts an answer token on. A clip goes through the tower once for each row that shows it.
     """
-    inputs, first = _collate(batch)
+    inputs, first = _collate(batch, device=hf.device)
     kept = 0 if full_logits else inputs["input_ids"].shape[1] - first
     skipped = 0 if full_logits else first
     logits_BTV = hf(**inputs, use_cache=False, logits_to_keep=kept).logits
     return torch.cat([_answer_logp(logits_BTV[i], pair, skipped) for i, pair in enumerate(batch)])
 
 
-def _collate(batch: Sequence[Pair]) -> tuple[dict[str, Any], int]:
+def _collate(batch: Sequence[Pair], *, device: torch.device) -> tuple[dict[str, Any], int]:
     """Forward arguments, and the first position whose logits are read."""
     lengths = [len(p.input_ids) + len(a) for p, a in batch]
     ids_BT = torch.zeros(len(batch), max(lengths), dtype=torch.int64)
@@ -50,6 +50,7 @@ def _collate(batch: Sequence[Pair]) -> tuple[dict[str, Any], int]:
     if media:
         inputs["pixel_values_videos"] = torch.cat([m.pixel_values for m in media])
         inputs["video_grid_thw"] = torch.tensor([m.grid_thw for m in media])
+    inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     return inputs, min(len(p.input_ids) for p, _ in batch) - 1
 
 
@@ -57,4 +58,4 @@ def _answer_logp(logits_TV: torch.Tensor, pair: Pair, skipped: int) -> torch.Ten
     prompt, answer = pair
     start = len(prompt.input_ids) - 1 - skipped
     read_RV = logits_TV[start : start + len(answer)]
-    return read_RV.float().log_softmax(-1).gather(1, torch.tensor(answer)[:, None])[:, 0]
+    return read_RV.float().log_softmax(-1).gather(1, torch.tensor(answer, device=read_RV.device)[:, None])[:, 0]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vtgrl.bench.measure.cpu import interleaved
-from vtgrl.bench.measure.kit import gradients, relative
+from vtgrl.bench.measure.kit import gradients, relative, with_zeros
 from vtgrl.bench.measure.peer import Pair, pairs, score_batch
 from vtgrl.bench.measure.work import flops
 from vtgrl.model.policy import Policy
@@ -34,7 +34,7 @@ class Way:
         done: list[torch.Tensor] = []
         for part in self.parts:
             logp_R = part()
-            (logp_R * _weights(sum(map(len, done)), len(logp_R))).sum().backward()
+            (logp_R * _weights(sum(map(len, done)), len(logp_R)).to(logp_R.device)).sum().backward()
             done.append(logp_R.detach())
         return torch.cat(done)
 
@@ -65,14 +65,15 @@ def single_way(hf: Any, row: Sequence[PackedGroup], *, full_logits: bool) -> Way
 def differences(ours: Way, baseline: Way) -> dict[str, float]:
     """Largest log-prob difference, and |difference| / |gradient| over all parameters together."""
     logp = (ours.run() - baseline.run()).abs().max().item()
-    return {"logp": logp, "gradient_relative": relative(gradients(ours.hf), gradients(baseline.hf))}
+    found = gradients(ours.hf)
+    return {"logp": logp, "gradient_relative": relative(found, with_zeros(gradients(baseline.hf), found))}
 
 
 def work_and_time(ways: Mapping[str, Way], *, repeats: int) -> dict[str, Any]:
-    """FLOPs and CPU seconds of a forward and backward pass of each way, by name."""
+    """FLOPs and seconds of a forward and backward pass of each way, by name."""
     counted = {name: flops(way.run) for name, way in ways.items()}
     seconds = interleaved({name: way.run for name, way in ways.items()}, repeats=repeats)
-    return {"flops": counted, "cpu_seconds": seconds}
+    return {"flops": counted, "seconds": seconds}
 
 
 def times_less(costs: Mapping[str, float], *, ours: str = "ours") -> dict[str, float]:

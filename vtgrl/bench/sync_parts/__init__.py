@@ -1,0 +1,1 @@
+"""One rank of `vtgrl bench sync`."""
