@@ -34,7 +34,7 @@ Recipe = SftRecipe | GrpoRecipe
 @dataclass(frozen=True, eq=False)
 class Session:
     """The parts of a run. `failed`: why a sample could not become a prompt, by id, over the run. `upcoming`: this rank's samples of
-    the next step, decoded ahead while the current one trains."""
+    the next step, whose clips are made ready while the current one trains."""
 
     recipe: Any
     world: World
@@ -52,6 +52,7 @@ class Session:
     def prompts(self, step: int, samples: Sequence[Sample]) -> list[Prompt]:
         """Prompts of this rank's share of a step; a sample whose video or text cannot be used is logged, counted and left out."""
         out = []
+        self.builder.prefetch([*samples, *self.upcoming])
         copies = self.world.shard(copy_numbers(self.order.batch_at(step)))
         for sample, copy in zip(samples, copies, strict=True):
             try:
@@ -60,7 +61,6 @@ class Session:
                 if sample.id not in self.failed:
                     logger.warning("left out: %s", error)
                 self.failed[sample.id] = str(error)
-        self.builder.prefetch(self.upcoming)
         return out
 
     def write_model_files(self, folder: Path) -> None:
