@@ -13,7 +13,7 @@ import pytest
 from tests.train.kit import grpo_recipe, run_ranks
 from vtgrl.core.errors import ConfigError, DataError
 from vtgrl.core.jsonl import to_line
-from vtgrl.core.recipe import dump_recipe
+from vtgrl.core.recipe import dump_recipe, load_recipe
 from vtgrl.core.schema import GrpoRecipe
 from vtgrl.core.types import Caption, Sample
 from vtgrl.train.grpo import run_grpo
@@ -207,3 +207,19 @@ def test_vllm_draws_with_the_same_prefixes(recipe: Callable[..., GrpoRecipe], wh
     prefixes = prefixes_of(tmp_path / "run")
     assert prefixes == {key: value for key, value in prefixes_of(whole).items() if key[0] <= 2}
     assert all(r["rollout/logp_diff_max"] < 1e-5 and r["rollout/logp_missing"] == 0 for r in rows_of(tmp_path / "run"))
+
+
+def test_the_shipped_small_recipe_runs_whole(tiny_dir: Callable[[str], Path], world_dir: Path, tmp_path: Path) -> None:
+    """Curriculum and sensitivity reward together, as `tiny/taro` has them; the first step of it, on a random model."""
+    overrides = [
+        f"model.path={tiny_dir('qwen2_5_vl')}",
+        f"data.path={world_dir / 'world.jsonl'}",
+        "train.steps=1",
+        "train.batch=2",
+        "log.monitors=[]",
+    ]
+    run_grpo(load_recipe(GrpoRecipe, file="tiny/taro", overrides=overrides), run_dir=tmp_path / "run")
+    (row,) = rows_of(tmp_path / "run")
+    assert (row["curriculum/p"], row["curriculum/share"]) == (1.0, 0.75)
+    assert row["answer/timed"] == 0.0  # the free answers of a random model
+    assert any(key.startswith("probe/") for key in row), sorted(row)
