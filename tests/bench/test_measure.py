@@ -61,6 +61,7 @@ def test_largest_tensor() -> None:
 
 MB = 2**20
 TARGETS = """
+import gc
 import torch
 
 def after_a_larger_one():
@@ -68,6 +69,16 @@ def after_a_larger_one():
     del before
     kept = torch.ones(32 * 2**18)           # alive before the work: must not count
     return lambda: kept.exp()
+
+def garbage():
+    gc.disable()
+    cycle = [torch.ones(64 * 2**18)]
+    cycle.append(cycle)                     # dies when somebody collects: that has to be before the work, not in it
+    del cycle
+    def work():
+        gc.collect()
+        return torch.ones(32 * 2**18)
+    return work
 
 def two_at_a_time(megabytes):
     def work():
@@ -102,9 +113,10 @@ def test_memory_of_what_is_alive_at_the_same_time(targets: str) -> None:
 
 
 def test_memory_of_before_the_work_does_not_count(targets: str) -> None:
-    peak = peak_memory(f"{targets}:after_a_larger_one")
-    assert peak.tracked == 32 * MB
-    assert peak.resident == pytest.approx(32 * MB, abs=6 * MB)
+    for name in ("after_a_larger_one", "garbage"):
+        peak = peak_memory(f"{targets}:{name}")
+        assert peak.tracked == 32 * MB
+        assert peak.resident == pytest.approx(32 * MB, abs=6 * MB)
 
 
 def test_memory_of_a_backward_pass(targets: str) -> None:

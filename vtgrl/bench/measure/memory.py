@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -57,6 +58,7 @@ def measure(work: Callable[[], object]) -> PeakMemory:
     """Peak of `work()` in this process: `resident` means something only when nothing was freed here before."""
     with TensorTracker():  # what torch loads when it is first used is not the work's
         torch.ones(1, requires_grad=True).exp().sum().backward()
+    gc.collect()  # garbage of the preparation that dies during the work would hide as much of its growth
     with suppress(OSError):  # a sandbox may refuse; then a peak below an earlier one goes unseen
         Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts anew from what is resident now
     before = _high_water()
