@@ -9,7 +9,7 @@ import torch
 
 from vtgrl.core.errors import DataError
 from vtgrl.core.types import Sample
-from vtgrl.model.packing import answer_lengths, assign, balance, cost, make_rows, pack_row, pad_count, pad_rows, unpad_rows
+from vtgrl.model.packing import answer_lengths, cost, make_rows, pack_row, pad_count, pad_rows, unpad_rows
 from vtgrl.model.types import PackedGroup, Prompt
 
 
@@ -61,34 +61,32 @@ def test_cost_is_linear_plus_quadratic() -> None:
     # 6 tokens; pairs: prompt 3*4/2 = 6, answers 2*3 + 2*3/2 = 9 and 1*3 + 1 = 4
     assert cost(toy(3, 2, 1), hidden=1) == 6 + 19 / 6
     assert cost((toy(3, 2, 1), toy(3, 2, 1)), hidden=1) == 2 * cost(toy(3, 2, 1), hidden=1)
-    assert cost(()) == 0
+    assert cost((), hidden=1) == 0
 
 
 def test_rows_keep_to_the_budget_hold_every_group_once_and_a_long_group_alone() -> None:
     groups = [toy(p, *a) for p, a in [(10, (2, 3)), (40, (5,)), (3, (1,)), (90, (30,)), (20, (4, 4)), (7, (7,))]]
-    rows = make_rows(groups, max_tokens=64)
+    rows = make_rows(groups, max_tokens=64, hidden=64)
     assert sorted(id(g) for row in rows for g in row) == sorted(map(id, groups))
     for row in rows:
         assert sum(g.tokens for g in row) <= 64 or len(row) == 1
     assert len(rows) == 3  # 120 alone; 45 + 15 + 4; 28 + 14
-    assert [[groups.index(g) for g in row] for row in make_rows(groups, max_tokens=64)] == [[groups.index(g) for g in row] for row in rows]
-    assert make_rows([], max_tokens=8) == []
+    assert [[groups.index(g) for g in row] for row in make_rows(groups, max_tokens=64, hidden=64)] == [
+        [groups.index(g) for g in row] for row in rows
+    ]
+    assert make_rows([], max_tokens=8, hidden=64) == []
 
 
-def test_work_is_spread_evenly_and_ranks_make_equally_many_calls() -> None:
-    rows = [(toy(n, 4),) for n in (100, 10, 60, 50, 20, 90, 30)]
-    shares = balance(rows, ranks=3)
-    loads = [sum(map(cost, share)) for share in shares]
-    assert max(loads) <= 1.15 * sum(loads) / 3
-    assert len({len(share) for share in shares}) == 1
-    assert sorted(id(r) for share in shares for r in share if r) == sorted(map(id, rows))
-    assert all(list(map(cost, share)) == sorted(map(cost, share), reverse=True) for share in shares), "costly first, empty last"
-    assert balance([], ranks=2) == [[], []]
-    assert balance(rows[:1], ranks=2) == [[rows[0]], [()]]
+def test_rows_come_from_costly_to_cheap() -> None:
+    """First fit puts 50 and 9 into one row, 40 and 1 into the other; long prompts pay for their attention."""
+    groups = [toy(n - 1, 1) for n in (40, 50, 9, 1 + 1)]
+    rows = make_rows(groups, max_tokens=59, hidden=64)
+    assert [[g.tokens for g in row] for row in rows] == [[50, 9], [40, 2]]
+    alone = make_rows([toy(29, 1), toy(29, 1), toy(49, 1)], max_tokens=60, hidden=4)
+    assert [sum(g.tokens for g in row) for row in alone] == [50, 60], "50 x 51 / 2 pairs are more than twice 30 x 31 / 2"
 
 
-def test_assignment_is_deterministic_for_equal_costs() -> None:
-    assert assign([1.0] * 5, ranks=2) == [[0, 2, 4], [1, 3]]
+def test_empty_rows_are_appended() -> None:
     assert pad_count([(toy(1, 1),)], count=3)[1:] == [(), ()]
 
 

@@ -73,7 +73,7 @@ def test_gradients_do_not_depend_on_split_or_order(kit: Callable[[str], Kit], na
     whole = gradient([groups])
     singles: list[PackedRow] = [(g,) for g in groups]
     apart: list[PackedRow] = [(PackedGroup(g.prompt, (a,)),) for g in groups for a in g.answers]
-    budget = make_rows(groups, max_tokens=80)
+    budget = make_rows(groups, max_tokens=80, hidden=policy.hidden_size)
     assert 1 < len(budget) < 4 or name != "text"
     for rows in (singles, singles[::-1], [groups[::-1]], apart, budget):
         assert relative(gradient(rows), whole) <= GRAD

@@ -209,6 +209,12 @@ class TrainConfig:
     epochs: int = opt(1, "passes over the data, when `steps` is 0", ge=1)
     batch: int = opt(16, "prompts (GRPO) or rows (SFT) a step, over all ranks", ge=1)
     tokens_per_micro_batch: int = opt(16384, "packed tokens a forward pass holds at most (one group always fits)", ge=1)
+    balance: float = opt(
+        0.05,
+        "with more than one rank: groups move to ranks with less work (their clips are read there again) if that lowers the work of the "
+        "rank with most of it by this share of the mean; 0: they stay where they were drawn",
+        ge=0,
+    )
     seed: int = opt(0, "weights of new parts, sampling")
     data_seed: int = opt(0, "order of the data, and nothing else")
     save_every: int = opt(50, "steps between checkpoints; 0: only at the end", ge=0)

@@ -143,10 +143,11 @@ def answer_lengths(row: PackedRow) -> tuple[int, ...]:
     return tuple(len(a) for g in row for a in g.answers)
 
 
-def cost(row: PackedRow | PackedGroup, *, hidden: int = 2048) -> float:
+def cost(row: PackedRow | PackedGroup, *, hidden: int) -> float:
     """Work of a forward pass in units of one token's linear layers: tokens + attention pairs / (6 x hidden).
 
-    A decoder layer costs about 24 D^2 FLOPs a token in its linear layers and 4 D a (query, key) pair in attention.
+    `hidden` is the text model's width D: a decoder layer costs about 24 D^2 FLOPs a token in its linear layers and 4 D a
+    (query, key) pair in attention.
     """
     groups = (row,) if isinstance(row, PackedGroup) else row
     return float(sum(g.tokens + _pairs(g) / (6 * hidden) for g in groups))
@@ -157,10 +158,11 @@ def _pairs(group: PackedGroup) -> float:
     return prompt * (prompt + 1) / 2 + sum(len(a) * prompt + len(a) * (len(a) + 1) / 2 for a in group.answers)
 
 
-def make_rows(groups: Sequence[PackedGroup], *, max_tokens: int, hidden: int = 2048) -> list[PackedRow]:
+def make_rows(groups: Sequence[PackedGroup], *, max_tokens: int, hidden: int) -> list[PackedRow]:
     """Group -> rows of at most `max_tokens` packed tokens: first fit, the costliest group first.
 
-    A group longer than `max_tokens` gets a row of its own. Deterministic; in a row, groups keep their given order.
+    A group longer than `max_tokens` gets a row of its own. Deterministic; in a row, groups keep their given order. Rows come from
+    costly to cheap, so that ranks do like work at the same time.
     """
     order = sorted(range(len(groups)), key=lambda i: (-cost(groups[i], hidden=hidden), i))
     bins: list[list[int]] = []
@@ -174,28 +176,8 @@ def make_rows(groups: Sequence[PackedGroup], *, max_tokens: int, hidden: int = 2
             fit = len(bins) - 1
         bins[fit].append(i)
         room[fit] -= size
-    return [tuple(groups[i] for i in sorted(b)) for b in bins]
-
-
-def assign(costs: Sequence[float], *, ranks: int) -> list[list[int]]:
-    """Items -> ranks so that the largest total is small: the costliest first, to the rank with the least work.
-
-    Deterministic. Each rank lists its items from costly to cheap, so that ranks do like work at the same time.
-    """
-    load = [0.0] * ranks
-    items: list[list[int]] = [[] for _ in range(ranks)]
-    for i in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
-        rank = min(range(ranks), key=lambda r: (load[r], len(items[r]), r))
-        items[rank].append(i)
-        load[rank] += costs[i]
-    return items
-
-
-def balance(rows: Sequence[PackedRow], *, ranks: int, hidden: int = 2048) -> list[list[PackedRow]]:
-    """Rows -> one list a rank, of equal length: a short list ends in empty rows, which only keep collectives in step."""
-    chosen = assign([cost(row, hidden=hidden) for row in rows], ranks=ranks)
-    count = max(map(len, chosen))
-    return [pad_count([rows[i] for i in items], count=count) for items in chosen]
+    rows: list[PackedRow] = [tuple(groups[i] for i in sorted(b)) for b in bins]
+    return sorted(rows, key=lambda row: -cost(row, hidden=hidden))
 
 
 def pad_count(rows: Iterable[PackedRow], *, count: int) -> list[PackedRow]:

@@ -45,6 +45,11 @@ class Policy(nn.Module):
         """Where rows are put."""
         return next(self.hf.parameters()).device
 
+    @property
+    def hidden_size(self) -> int:
+        """D of the text model."""
+        return int(self.hf.get_decoder().config.hidden_size)
+
     def forward(self, row: PackedRow, *, temperature: float = 1.0, entropy: bool = False, statistics: Statistics = NOTHING) -> PolicyOutput:
         """Score every answer token of the row -> `PolicyOutput` (fp32, [R]); `statistics` says what else to tell of each.
 

@@ -21,6 +21,7 @@ from vtgrl.reward.types import RewardTable
 from vtgrl.rollout.parity import compare
 from vtgrl.rollout.records import Record, to_record
 from vtgrl.train.annotate import annotate
+from vtgrl.train.balance import even_out
 from vtgrl.train.clock import Clock
 from vtgrl.train.engine_ds import lr_at
 from vtgrl.train.loop import StepReport, run_loop
@@ -79,13 +80,15 @@ class Grpo:
         settings = self.recipe.rollout
         begun = self.curriculum.begin(step, prompts)
         answers = self.rollout.generate(prompts, n=settings.n, sampling=settings.sampling, seed=step, version=step, prefixes=begun.prefixes)
+        evened = even_out(self.session, step, prompts, answers, token_ids=_token_ids, parts=self.recipe.algo.updates)
         return collect(
-            prompts,
-            answers,
+            evened.prompts,
+            evened.answers,
             prefix=f"{step}.{self.session.world.rank}",
             mask_truncated=self.recipe.algo.mask_truncated,
             train_given=self.recipe.algo.prefixed.prefix_weight > 0,
-            metrics=begun.metrics,
+            parts=evened.parts,
+            metrics=begun.metrics | evened.metrics,
         )
 
     def _guard(self, rollouts: Rollouts) -> None:
@@ -108,7 +111,7 @@ class Grpo:
         results = []
         for k in range(each):
             lr = lr_at(self.session.order.position(step) * each + k, optim=self.recipe.optim, total_steps=total)
-            result = work.run(part=k % algo.updates, parts=algo.updates, lr=lr)
+            result = work.run(part=k % algo.updates, lr=lr)
             if result is not None:
                 results.append(result)
         return results
@@ -177,6 +180,10 @@ class Grpo:
     def close(self) -> None:
         """Close the rollout engine."""
         self.rollout.close()
+
+
+def _token_ids(answers: Sequence[Completion]) -> list[tuple[int, ...]]:
+    return [answer.token_ids for answer in answers]
 
 
 def reward_metrics(table: RewardTable, world: World) -> dict[str, float]:

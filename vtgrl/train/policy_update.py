@@ -33,9 +33,9 @@ class PolicyUpdate:
         self.logp_NT = torch.zeros(rollouts.mask_NT.shape) if old is None else old
         self.keep = old is None
 
-    def run(self, *, part: int, parts: int, lr: float) -> UpdateResult | None:
-        """One optimizer step on every `parts`-th group, beginning with `part` (collective)."""
-        chosen = list(range(part, len(self.rollouts.groups), parts))
+    def run(self, *, part: int, lr: float) -> UpdateResult | None:
+        """One optimizer step on the groups of `part` (collective)."""
+        chosen = [g for g, its_part in enumerate(self.rollouts.parts) if its_part == part]
         weight_N = self._weights(chosen)
 
         def row_loss(indices: list[int], output: PolicyOutput) -> tuple[torch.Tensor, dict[str, float]]:

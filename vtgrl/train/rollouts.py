@@ -18,12 +18,14 @@ from vtgrl.reward.types import RewardRow
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """answer_NT: bool, steps of the answer. mask_NT: bool, those of them that train. metrics: of the draw, equal on every rank."""
+    """answer_NT: bool, steps of the answer. mask_NT: bool, those of them that train. parts: which of the step's updates each group
+    belongs to. metrics: of the draw, equal on every rank."""
 
     groups: list[PackedGroup]
     rows: list[RewardRow]
     answer_NT: torch.Tensor
     mask_NT: torch.Tensor
+    parts: list[int]
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -72,11 +74,13 @@ def collect(
     prefix: str,
     mask_truncated: bool,
     train_given: bool = True,
+    parts: Sequence[int] | None = None,
     metrics: dict[str, float] | None = None,
 ) -> Rollouts:
     """Prompts and their answers -> rows; `prefix` makes group ids unique over ranks (one sample may come twice in a batch).
 
-    With `mask_truncated`, an answer cut by the token limit trains nothing; without `train_given`, given tokens train nothing.
+    `parts`: see `Rollouts`; None: one update takes all. With `mask_truncated`, an answer cut by the token limit trains nothing;
+    without `train_given`, given tokens train nothing.
     """
     groups = [PackedGroup(p, tuple(c.token_ids for c in answers)) for p, answers in zip(prompts, completions, strict=True)]
     rows = [
@@ -87,5 +91,6 @@ def collect(
     lengths_N = torch.tensor([len(r.completion.token_ids) for r in rows], dtype=torch.int64)
     answer_NT = torch.arange(int(lengths_N.max()) if rows else 0) < lengths_N[:, None]
     trains_N = torch.tensor([not (mask_truncated and r.completion.finish == "length") for r in rows], dtype=torch.bool)
-    found = Rollouts(groups, rows, answer_NT, answer_NT & trains_N[:, None], metrics or {})
+    in_part = [0] * len(groups) if parts is None else list(parts)
+    found = Rollouts(groups, rows, answer_NT, answer_NT & trains_N[:, None], in_part, metrics or {})
     return found if train_given else replace(found, mask_NT=found.mask_NT & ~found.given_NT)

@@ -13,11 +13,15 @@ from vtgrl.core.log import logger
 from vtgrl.core.schema import SftRecipe
 from vtgrl.core.types import Sample
 from vtgrl.model.types import PackedGroup, PolicyOutput
+from vtgrl.train.balance import Evened, even_out
 from vtgrl.train.engine_ds import lr_at
 from vtgrl.train.loop import StepReport, run_loop
 from vtgrl.train.session import Session, open_session
 from vtgrl.train.update import update
 from vtgrl.train.validate import Validator
+
+Answer = tuple[tuple[int, ...]]
+"""The one answer of a group."""
 
 
 class Sft:
@@ -33,7 +37,8 @@ class Sft:
     def step(self, step: int, samples: Sequence[Sample]) -> StepReport:
         """One optimizer step."""
         session, recipe = self.session, self.session.recipe
-        groups = self._groups(step, samples)
+        evened = self._evened(step, samples)
+        groups = [PackedGroup(prompt, answer) for prompt, answer in zip(evened.prompts, evened.answers, strict=True)]
         lengths = [len(g.answers[0]) for g in groups]
         totals = session.world.sum({"tokens": float(sum(lengths)), "rows": float(len(groups))})
         lr = lr_at(session.order.position(step), optim=recipe.optim, total_steps=session.order.total_steps)
@@ -46,7 +51,7 @@ class Sft:
         if result is None:
             return StepReport({"rows": 0.0}, skipped=True)
         skipped = result.info.skipped
-        metrics = {"loss": result.sums["loss"], "lr": lr, "grad_norm": result.info.grad_norm, **totals}
+        metrics = {"loss": result.sums["loss"], "lr": lr, "grad_norm": result.info.grad_norm, **totals, **evened.metrics}
         return StepReport(metrics, skipped=skipped, records=self._records(step, groups) if skipped else [])
 
     def _records(self, step: int, groups: Sequence[PackedGroup]) -> list[dict[str, Any]]:
@@ -55,15 +60,16 @@ class Sft:
         rows = [(g.prompt.sample, g.answers[0]) for g in groups]
         return [{"step": step + 1, "id": s.id, "query": s.query, "answer": decode(ids), "token_ids": list(ids)} for s, ids in rows]
 
-    def _groups(self, step: int, samples: Sequence[Sample]) -> list[PackedGroup]:
-        groups = []
+    def _evened(self, step: int, samples: Sequence[Sample]) -> Evened[Answer]:
+        prompts, answers = [], []
         for prompt in self.session.prompts(step, samples):
             try:
-                groups.append(PackedGroup(prompt, (self.session.builder.target_ids(prompt.sample, prompt),)))
+                answers.append((self.session.builder.target_ids(prompt.sample, prompt),))
+                prompts.append(prompt)
             except DataError as error:
                 logger.warning("left out: %s", error)
                 self.session.failed[prompt.sample.id] = str(error)
-        return groups
+        return even_out(self.session, step, prompts, answers, token_ids=lambda answer: answer)
 
     def validate(self, step: int) -> dict[str, float]:
         """Greedy answers on the validation rows."""

@@ -30,7 +30,7 @@ class UpdateResult:
 
 def pack(engine: DsEngine, groups: Sequence[PackedGroup], *, max_tokens: int) -> list[PackedRow]:
     """Rows of this rank, padded with empty ones so that every rank makes the same number of forward passes."""
-    rows = make_rows(groups, max_tokens=max_tokens)
+    rows = make_rows(groups, max_tokens=max_tokens, hidden=engine.policy.hidden_size)
     return pad_count(rows, count=engine.world.max(len(rows)))
 
 
