@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.kit import grpo_recipe
-from tests.train.test_invariance import on_ranks, rows_of
+from tests.train.kit import grpo_recipe, run_ranks
 from vtgrl.core.jsonl import to_line
+from vtgrl.core.recipe import dump_recipe
 from vtgrl.core.types import Completion
 from vtgrl.model.guard import score_alone
 from vtgrl.model.slices import Variant
@@ -30,6 +30,14 @@ from vtgrl.train.session import Session, open_session
 
 REWARDS = "reward=[{name: iou, form: vtgrl}, {name: temporal_sensitivity, threshold: group_mean}]"
 DRAW, PLAIN, CUT, PREFIXED = range(4)
+RANK_SCRIPT = """
+import sys
+from vtgrl.core.recipe import load_recipe
+from vtgrl.core.schema import GrpoRecipe
+from vtgrl.train.grpo import run_grpo
+
+run_grpo(load_recipe(GrpoRecipe, file=sys.argv[1]), run_dir=sys.argv[2])
+"""
 SAMPLED = -3.5
 """What the replayed sampler says of every token that it drew."""
 
@@ -239,7 +247,8 @@ def test_groups_that_cannot_be_probed_are_counted(recipe: Callable[..., Any], tm
 
 
 def numbers(run_dir: Path) -> list[dict[str, float]]:
-    return [{k: v for k, v in row.items() if k.startswith(("probe/", "reward/"))} for row in rows_of(run_dir)]
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k.startswith(("probe/", "reward/"))} for row in rows]
 
 
 def test_a_run_with_generated_answers(tiny_dir: Callable[[str], Path], world_dir: Path, tmp_path: Path) -> None:
@@ -264,7 +273,9 @@ def test_two_ranks_find_what_one_finds(recipe: Callable[..., Any], tmp_path: Pat
     """Three prompts on two ranks with ZeRO-3: one rank has two groups to probe, the other one."""
     made = recipe("train.tokens_per_micro_batch=1", "zero.stage=3", "zero.persistence_threshold=0", "optim.lr=0")
     run_grpo(made, run_dir=tmp_path / "one")
-    two = on_ranks(tmp_path, "grpo", made, ranks=2)
-    for ours, wanted in zip(numbers(two), numbers(tmp_path / "one"), strict=True):
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(made))
+    (tmp_path / "train.py").write_text(RANK_SCRIPT)
+    run_ranks(tmp_path / "train.py", tmp_path / "recipe.yaml", tmp_path / "two", ranks=2)
+    for ours, wanted in zip(numbers(tmp_path / "two"), numbers(tmp_path / "one"), strict=True):
         assert ours == pytest.approx(wanted, abs=1e-5)
         assert wanted["reward/temporal_sensitivity"] > 0
