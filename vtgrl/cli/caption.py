@@ -39,7 +39,7 @@ Tries = Annotated[int, typer.Option(min=1, help="Answers to a clip, until one is
 Fps = Annotated[float, typer.Option(min=0.001, help="Frames a second.", rich_help_panel=FRAMES)]
 MaxFrames = Annotated[int, typer.Option(min=4, help="Most frames of a clip.", rich_help_panel=FRAMES)]
 Size = Annotated[int, typer.Option("--frame-size", min=56, max=768, help="A frame has at most SIZE x SIZE pixels.", rich_help_panel=FRAMES)]
-Backend = Annotated[Literal["decord", "pyav"], typer.Option("--backend", help="Decoder.", rich_help_panel=FRAMES)]
+Backend = Annotated[Literal["pyav", "decord"], typer.Option("--backend", help="Decoder.", rich_help_panel=FRAMES)]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds after which a decode counts as stuck.", rich_help_panel=FRAMES)]
 Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that decode ahead.", rich_help_panel=FRAMES)]
 KeyEnv = Annotated[str, typer.Option(help="Environment variable with the key; unset: none is sent.", rich_help_panel=SERVER)]

@@ -95,15 +95,15 @@ class ChatServer:
                 self.heard = True
                 if reply.status == 200:
                     return read_answer(reply.data, requests=requests)
-                why, wait = self._judge(reply, dialect, requests)
+                why = self._judge(reply, dialect, requests)
             except NoReply as error:
-                why, wait = str(error), None
+                why = f"no reply: {error}"
             if why is None:
                 continue  # the same question in the server's own dialect
             failures += 1
             if failures > self.config.retries:
                 raise Unanswered("server", f"{self._clean(why)} ({requests} requests)", Usage(requests))
-            self._wait(failures, self._clean(why), wait)
+            self._wait(failures, self._clean(why))
 
     def count_again(self, reason: str) -> None:
         """One more question is asked again for this reason."""
@@ -115,8 +115,8 @@ class ChatServer:
         self.clock.stop()
         self.poster.close()
 
-    def _judge(self, reply: Reply, dialect: Dialect, requests: int) -> tuple[str | None, float | None]:
-        """(why to ask again, seconds that the server asks to wait); None: at once, in another dialect. Raises what ends it."""
+    def _judge(self, reply: Reply, dialect: Dialect, requests: int) -> str | None:
+        """Why to ask again later; None: at once, in another dialect. Raises what ends it. A server that asks to wait means all of us."""
         message = server_message(reply.data)
         said = self._clean(message)
         if reply.status in AGAIN or reply.status >= 500:
@@ -125,12 +125,14 @@ class ChatServer:
             wait = retry_after(reply.headers, now=time.time())
             if wait is not None and wait > LONGEST_WAIT_S:
                 raise RunError(f"{self.place}: status {reply.status} asks to wait {wait:.0f} s: {said}; run again later")
-            return f"status {reply.status}: {said}", wait
+            if wait is not None:
+                self._pace.hold(wait)
+            return f"status {reply.status}: {said}" + ("" if wait is None else f" (wait {wait:g} s)")
         fatal = self._fatal(reply, said)
         if fatal is not None:
             raise fatal
         if self._adapted(dialect, message):
-            return None, None
+            return None
         raise Unanswered("refused", f"status {reply.status}: {said}", Usage(requests))
 
     def _fatal(self, reply: Reply, said: str) -> VtgrlError | None:
@@ -160,14 +162,11 @@ class ChatServer:
                 logger.info("%s %s", self.place, what)
             return self._dialect != used
 
-    def _wait(self, failures: int, why: str, asked: float | None) -> None:
-        self.count_again(why.partition(":")[0] if why.startswith("status ") else "no reply")
+    def _wait(self, failures: int, why: str) -> None:
+        self.count_again(why.partition(":")[0])
         with self._lock:
             pause = backoff(failures, base_s=self.config.base_wait_s, dice=self._dice)
-        if asked is not None:
-            self._pace.hold(asked)  # the server means all of us
-            pause = max(asked, pause)
-        logger.info("%s: %s; again in %.1f s", self.place, why, pause)
+        logger.info("%s: %s; again after %.1f s", self.place, why, pause)
         self.clock.wait(pause)
 
     def _clean(self, text: str) -> str:
