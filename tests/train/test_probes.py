@@ -18,7 +18,7 @@ import torch
 from tests.train.kit import grpo_recipe, run_ranks
 from vtgrl.core.jsonl import to_line
 from vtgrl.core.recipe import dump_recipe
-from vtgrl.core.types import Completion
+from vtgrl.core.types import Completion, Sample
 from vtgrl.model.guard import score_alone
 from vtgrl.model.slices import Variant
 from vtgrl.model.types import Prompt
@@ -83,7 +83,12 @@ def recipe(tiny_dir: Callable[[str], Path], world_dir: Path, replay: Path) -> Ca
 
 def drawn(recipe: Any, tmp_path: Path) -> tuple[Session, Rollouts]:
     session = open_session(recipe, run_dir=tmp_path / "run", resume=None)
-    return session, Grpo(session)._draw(0, session.train[:3])
+    return session, Grpo(session)._draw(0, step_rows(session))
+
+
+def step_rows(session: Session) -> list[Sample]:
+    """The three rows of the first step."""
+    return [session.train[i] for i in session.order.batch_at(0)]
 
 
 def d_of(rollouts: Rollouts) -> list[float | None]:
@@ -221,7 +226,7 @@ def test_the_pass_for_old_log_probs_is_shared(recipe: Callable[..., Any], tmp_pa
         made = recipe(f"probes=[{{name: boundary_shuffle, baseline: {baseline}}}]", "algo.epochs=2")
         session = open_session(made, run_dir=tmp_path / baseline, resume=None)
         counter = count_forwards(session)
-        Grpo(session).step(0, session.train[:3])
+        Grpo(session).step(0, step_rows(session))
         calls[baseline] = counter[0]
     assert calls == {"sampler": 4, "trainer": 4}  # probe, old log-probs, two updates
 
