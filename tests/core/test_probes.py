@@ -52,7 +52,10 @@ def test_contradictions_are_refused(overrides: list[str], says: str) -> None:
 
 def test_the_trainers_baseline_allows_them() -> None:
     trainer = "probes=[{name: boundary_shuffle, tokens: all, baseline: trainer}]"
-    recipe(SENSITIVE, trainer, "rollout.sampling.top_p=0.9", "curriculum=imitate_then_explore")
+    made = recipe(SENSITIVE, trainer, "rollout.sampling.top_p=0.9", "curriculum=imitate_then_explore")
+    (probe,) = needed_probes(made.reward, made.probes)
+    assert (probe.config.baseline, probe.config.tokens) == ("trainer", "all")
+    assert (made.rollout.sampling.top_p, made.curriculum.name) == (0.9, "imitate_then_explore")
 
 
 def test_a_need_that_is_no_probe(tmp_path: Path) -> None:
